@@ -1,0 +1,26 @@
+# lockstep_room(name [INCLUDES room...] [SOURCES file...] [LINKS library...])
+# A room: the library of one folder below lockstep/, made of its own *.cpp and of SOURCES from its
+# subfolders, that may see base, profile and the rooms it names.
+function(lockstep_room name)
+  cmake_parse_arguments(ROOM "" "" "INCLUDES;SOURCES;LINKS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  list(TRANSFORM ROOM_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/${name}/)
+  add_library(lockstep_${name} STATIC ${sources} ${ROOM_SOURCES})
+  add_library(Lockstep::${name} ALIAS lockstep_${name})
+  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name}
+                        POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(lockstep_${name} PUBLIC
+      $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(lockstep_${name} PUBLIC cxx_std_20)
+  lockstep_warnings(lockstep_${name})
+  list(TRANSFORM ROOM_INCLUDES PREPEND Lockstep::)
+  target_link_libraries(lockstep_${name} PUBLIC ${ROOM_INCLUDES} ${ROOM_LINKS})
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS lockstep_${name})
+endfunction()
+
+function(lockstep_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic)
+  if(LOCKSTEP_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+endfunction()

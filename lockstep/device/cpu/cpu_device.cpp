@@ -1,0 +1,88 @@
+#include "lockstep/device/cpu/cpu_device.h"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+class CpuStream final : public Stream {
+ public:
+  void synchronize() override {}
+};
+
+std::size_t rounded_up(std::size_t bytes) {
+  return (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+CpuDevice::CpuDevice(int index, std::vector<int> cores)
+    : name_(fmt::format("cpu:{}", index)), cores_(std::move(cores)) {
+  require(!cores_.empty(), "[device] {}: a CPU device needs at least one core", name_);
+}
+
+std::unique_ptr<Stream> CpuDevice::make_stream() {
+  return std::make_unique<CpuStream>();
+}
+
+void CpuDevice::enter() {
+  omp_set_num_threads(static_cast<int>(cores_.size()));
+}
+
+std::byte* CpuDevice::allocate_bytes(std::size_t bytes) {
+  void* data = std::aligned_alloc(kAlignment, rounded_up(bytes));
+  if (data == nullptr) {
+    fail<UsageError>(
+        "[device] {}: {} MiB of memory were asked for and cannot be had; use a smaller batch",
+        name_, bytes >> 20);
+  }
+  std::memset(data, 0, rounded_up(bytes));
+  return static_cast<std::byte*>(data);
+}
+
+void CpuDevice::free_bytes(std::byte* data, std::size_t) {
+  std::free(data);
+}
+
+std::vector<int> available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(core, &set)) cores.push_back(core);
+    }
+  }
+  if (cores.empty()) cores.push_back(0);
+  return cores;
+}
+
+std::vector<std::unique_ptr<CpuDevice>> make_cpu_devices(int count) {
+  require(count > 0, "[device] {} CPU devices were asked for; ask for at least one", count);
+  const std::vector<int> cores = available_cores();
+  const auto total = static_cast<std::int64_t>(cores.size());
+  std::vector<std::unique_ptr<CpuDevice>> devices;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t begin = total * i / count;
+    const std::int64_t end = std::max(begin + 1, total * (i + 1) / count);
+    devices.push_back(std::make_unique<CpuDevice>(
+        static_cast<int>(i), std::vector<int>(cores.begin() + begin, cores.begin() + end)));
+  }
+  return devices;
+}
+
+Device& host() {
+  static CpuDevice device(0, available_cores());
+  return device;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+// A logical CPU device: some of the machine's cores, and its memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/device/device.h"
+
+namespace lockstep {
+
+class CpuDevice final : public Device {
+ public:
+  // The device `cpu:<index>` with these cores (numbers as the system counts them).
+  CpuDevice(int index, std::vector<int> cores);
+
+  DeviceKind kind() const override { return DeviceKind::Cpu; }
+  const std::string& name() const override { return name_; }
+  std::unique_ptr<Stream> make_stream() override;
+  // Gives the calling thread as many OpenMP threads as the device has cores.
+  void enter() override;
+
+  const std::vector<int>& cores() const { return cores_; }
+
+ private:
+  std::byte* allocate_bytes(std::size_t bytes) override;
+  void free_bytes(std::byte* data, std::size_t bytes) override;
+
+  std::string name_;
+  std::vector<int> cores_;
+};
+
+// The cores that this process may run on.
+std::vector<int> available_cores();
+
+// `count` logical devices that share the cores out between them as evenly as they go. Where there
+// are more devices than cores, cores serve several devices.
+std::vector<std::unique_ptr<CpuDevice>> make_cpu_devices(int count);
+
+// The machine's memory as one place, for tensors that belong to no replica: batches, checkpoints.
+Device& host();
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+#include "lockstep/device/device.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+Buffer::~Buffer() {
+  device_->in_use_ -= bytes_;
+  device_->free_bytes(data_, bytes_);
+}
+
+std::shared_ptr<Buffer> Device::allocate(std::size_t bytes) {
+  auto buffer = std::make_shared<Buffer>(*this, allocate_bytes(bytes), bytes);
+  const std::size_t in_use = in_use_ += bytes;
+  std::size_t peak = peak_;
+  while (peak < in_use && !peak_.compare_exchange_weak(peak, in_use)) {
+  }
+  return buffer;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+// Device, Buffer, Stream: where memory lies and where work is issued.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class Device;
+
+// A block of a device's memory, given back when it goes. Aligned to 64 bytes at least.
+class Buffer {
+ public:
+  Buffer(Device& device, std::byte* data, std::size_t bytes)
+      : device_(&device), data_(data), bytes_(bytes) {}
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  Device& device() const { return *device_; }
+
+ private:
+  Device* device_;
+  std::byte* data_;
+  std::size_t bytes_;
+};
+
+// Work issued to a stream runs in the order in which it was issued. On the CPU it has run by the
+// time that the call returns.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual void synchronize() = 0;
+};
+
+enum class DeviceKind { Cpu, Cuda };
+
+// A place that computes. Devices outlive everything that was made on them.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual DeviceKind kind() const = 0;
+  virtual const std::string& name() const = 0;  // "cpu:0"
+  virtual std::unique_ptr<Stream> make_stream() = 0;
+  // Makes the calling thread one that issues work for this device: its cores, its context.
+  virtual void enter() = 0;
+
+  // Zeroed memory. UsageError, with what was asked and what is free, where there is not enough.
+  std::shared_ptr<Buffer> allocate(std::size_t bytes);
+
+  std::size_t bytes_in_use() const { return in_use_; }
+  std::size_t peak_bytes() const { return peak_; }
+
+ protected:
+  friend class Buffer;
+  virtual std::byte* allocate_bytes(std::size_t bytes) = 0;
+  virtual void free_bytes(std::byte* data, std::size_t bytes) = 0;
+
+ private:
+  std::atomic<std::size_t> in_use_ = 0;
+  std::atomic<std::size_t> peak_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// What passes and the planner may ask of a backend. `kernels` implements it; `train` hands it in,
+// so that graph, passes and plan know no backend.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "lockstep/graph/graph.h"
+
+namespace lockstep {
+
+// The layouts in which a backend would best run a node.
+struct NodeLayouts {
+  std::vector<Layout> inputs;
+  std::vector<Layout> outputs;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  // Layouts for the node's inputs and outputs, given those that its inputs have now (an answer may
+  // differ from them where a reorder pays). Row-major everywhere is always a valid answer.
+  virtual NodeLayouts layouts(const Graph& graph, const Node& node) const = 0;
+  // Whether an activation ("relu", ...) can be computed in the same kernel as the node.
+  virtual bool fuses_activation(const Graph& graph, const Node& node,
+                                std::string_view activation) const = 0;
+  // Scratch memory that the node's kernel needs while it runs.
+  virtual std::size_t workspace_bytes(const Graph& graph, const Node& node) const = 0;
+};
+
+}  // namespace lockstep

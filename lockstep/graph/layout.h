@@ -1,0 +1,27 @@
+// Layout: how the elements of a value lie in memory. Row-major unless the layout pass chose
+// another for a backend: an order of the axes, some of them cut into inner blocks. Written as
+// oneDNN writes its format tags, over the axes of the value itself: a (N, H, W, C) value in
+// blocks of eight channels is "aDbc8d". A cut axis is padded with zeros to whole blocks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/shape.h"
+
+namespace lockstep {
+
+struct Layout {
+  std::vector<int> order;  // outer axes, outermost first; empty: row-major
+  std::vector<std::pair<int, std::int64_t>> blocks;  // (axis, size), outermost first
+
+  bool row_major() const { return order.empty(); }
+  // Elements in memory for a value of this shape, padding included.
+  std::int64_t elements(const Shape& shape) const;
+  std::string str() const;
+  bool operator==(const Layout&) const = default;
+};
+
+}  // namespace lockstep

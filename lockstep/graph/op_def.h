@@ -1,0 +1,74 @@
+// OpDef: what is known about an op apart from how to compute it.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/graph/graph.h"
+
+namespace lockstep {
+
+// A node as the shape and cost rules see it.
+struct OpCall {
+  std::span<const ValueType> inputs;
+  const Attrs& attrs;
+
+  const Shape& shape(std::size_t i) const { return inputs[i].shape; }
+  DType dtype(std::size_t i) const { return inputs[i].dtype; }
+};
+
+// A node as its gradient rule sees it. `grads` has one entry an output; not defined where nothing
+// depends on that output.
+struct GradCall {
+  Graph& graph;
+  const Attrs& attrs;
+  std::span<const Value> inputs;
+  std::span<const Value> outputs;
+  std::span<const Value> grads;
+  std::span<const bool> needed;  // of each input: whether anybody wants its gradient
+};
+
+struct Cost {
+  double flops = 0;
+  double bytes = 0;  // read and written
+};
+
+struct OpDef {
+  Op op = Op::Input;
+  std::string_view name;
+  // Shape rule: the output types; throws UsageError (without the op's name) where inputs misfit.
+  std::vector<ValueType> (*infer)(const OpCall& call) = nullptr;
+  // Gradient rule: one value an input, not defined where it has none. Null: not differentiable.
+  std::vector<Value> (*gradient)(const GradCall& call) = nullptr;
+  // Null: no arithmetic worth counting; bytes are those of the inputs and outputs.
+  Cost (*cost)(const OpCall& call, std::span<const ValueType> outputs) = nullptr;
+  // (input, output) pairs that may share memory: the kernel reads an element before it writes it.
+  std::vector<std::pair<int, int>> in_place = {};
+  bool view = false;    // output 0 is input 0's memory under another shape
+  bool effect = false;  // changes variables; never removed
+};
+
+// The definition of an op; there is one for each.
+const OpDef& op_def(Op op);
+
+// The cost of a node by its rule.
+Cost cost_of(const Graph& graph, const Node& node);
+
+// Adds rules for families; each ops/ file exports one such list.
+std::vector<OpDef> elementwise_ops();
+std::vector<OpDef> reduce_ops();
+std::vector<OpDef> shape_ops();
+std::vector<OpDef> matmul_ops();
+std::vector<OpDef> conv_ops();
+std::vector<OpDef> pool_ops();
+std::vector<OpDef> norm_ops();
+std::vector<OpDef> random_ops();
+std::vector<OpDef> softmax_ops();
+std::vector<OpDef> state_ops();
+std::vector<OpDef> update_ops();
+std::vector<OpDef> layout_ops();
+
+}  // namespace lockstep

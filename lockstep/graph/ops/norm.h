@@ -1,0 +1,28 @@
+// Normalisation.
+#pragma once
+
+#include "lockstep/graph/graph.h"
+
+namespace lockstep {
+
+struct BatchNormResult {
+  Value y;
+  Value mean;      // (C), of this batch
+  Value variance;  // (C), biased
+};
+
+// Training: statistics of the batch over all axes but the last. gamma, beta: (C). The fusion pass
+// may set the attribute activation = "relu" on the node and give it a fourth input, the residual
+// that is added before it. The gradient node is (dy, x, mean, variance, gamma) → (dx, dgamma,
+// dbeta); with the activation fused it reads the output too: (dy, x, mean, variance, gamma, y), and
+// with the residual has its gradient as a fourth output.
+BatchNormResult batch_norm(Value x, Value gamma, Value beta, double epsilon = 1e-3);
+// Inference: with given statistics.
+Value batch_norm_inference(Value x, Value gamma, Value beta, Value mean, Value variance,
+                           double epsilon = 1e-3);
+
+// Over the last axis; gamma, beta: (C). The node's outputs: y, and of each row the mean and the
+// reciprocal deviation, which the gradient reads: (dy, x, mean, rstd, gamma) → (dx, dgamma, dbeta).
+Value layer_norm(Value x, Value gamma, Value beta, double epsilon = 1e-3);
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+// Windows over (N, H, W, C) images.
+#pragma once
+
+#include <array>
+
+#include "lockstep/graph/ops/conv.h"
+
+namespace lockstep {
+
+struct PoolOptions {
+  std::array<std::int64_t, 2> window = {2, 2};
+  std::array<std::int64_t, 2> strides = {2, 2};
+  Padding padding = {0, 0, 0, 0};
+};
+
+// The largest element of each window; padding never wins. A node with two outputs: the result, and
+// for each of its elements the place in the window (row * width + column) that won, first among
+// equals (u8, or i32 for windows of more than 255), which the gradient reads.
+Value max_pool(Value x, PoolOptions options = {});
+// The mean over each window; padding does not count.
+Value avg_pool(Value x, PoolOptions options = {});
+
+}  // namespace lockstep

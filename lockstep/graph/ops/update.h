@@ -1,0 +1,55 @@
+// Ops over lists of parameters. The planner lays the gradients of one node side by side, the State
+// does the same for parameters and slots, so that a kernel runs one sweep over flat memory.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/graph/graph.h"
+
+namespace lockstep {
+
+// The update of parameters by a rule, in place: parameters and slots are variables and have their
+// new values after the step. No outputs.
+//
+// Gradients are sums over examples; `scale` (f32 scalar) turns them into what the rule sees: one
+// over the weight of the global batch, times the factor of clipping where there is one. With g =
+// gradient * scale, t = iterations + 1 (iterations: i64 scalar), r = rate (f32 scalar):
+//
+//   sgd      {momentum, nesterov}            slots: v where momentum > 0
+//            v = momentum * v - r * g;  p += nesterov ? momentum * v - r * g : v   (Keras)
+//   adam     {beta_1, beta_2, epsilon}       slots: m, v
+//            m += (g - m)(1 - beta_1);  v += (g² - v)(1 - beta_2)
+//            p -= r * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)   (Keras)
+//   adamw    adam, and before it p -= r * weight_decay * p
+//   rmsprop  {rho, momentum, epsilon, centered}   slots: v, then momentum's, then centered's mean
+//            v = rho v + (1 - rho) g²;  d = v - mean² where centered
+//            step = r * g / sqrt(d + epsilon);  m = momentum * m + step; p -= m   (Keras)
+//   adagrad  {epsilon}                       slots: a (starts at initial_accumulator_value)
+//            a += g²;  p -= r * g / sqrt(a + epsilon)
+//   lars     {momentum, weight_decay, trust, epsilon}   slots: v
+//            per parameter: local = trust * |p| / (|g| + weight_decay * |p| + epsilon), 1 where |p|
+//            or |g| is 0;  v = momentum * v + local * r * (g + weight_decay * p);  p -= v
+//   lamb     {beta_1, beta_2, epsilon, weight_decay}    slots: m, v
+//            per parameter: u = m̂ / (sqrt(v̂) + epsilon) + weight_decay * p;
+//            p -= r * (|p| / |u|, 1 where either is 0) * u
+//
+// All rules but lars and lamb take weight_decay too where it is not 0 (decoupled: p -= r *
+// weight_decay * p before the rule), and clip_value (each |g| at most that) where it is there;
+// clip_norm (the norm of each parameter's g at most that) for any rule.
+struct UpdateInputs {
+  Value rate;
+  Value scale;
+  Value iterations;
+  std::vector<Value> parameters;
+  std::vector<Value> gradients;
+  std::vector<std::vector<Value>> slots;  // slots[s][parameter]
+};
+// Node inputs in order: rate, scale, iterations, parameters…, gradients…, slots[0]…, slots[1]….
+// Attributes: rule, count (of parameters), slots (how many), and those of the rule.
+void update(const UpdateInputs& inputs, const std::string& rule, Attrs attrs);
+
+// The Euclidean norm of all elements of all values together (f32 scalar).
+Value global_norm(std::span<const Value> values);
+
+}  // namespace lockstep

@@ -1,0 +1,100 @@
+// Kernel: how a node is computed on a device. Made at planning, bound to memory once, then run
+// every step; running allocates nothing and creates nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/device/device.h"
+#include "lockstep/graph/backend.h"
+#include "lockstep/graph/graph.h"
+
+namespace lockstep {
+
+// Where a node's values lie. Outputs may share memory with the inputs that its OpDef allows.
+struct Binding {
+  std::vector<const std::byte*> inputs;
+  std::vector<std::byte*> outputs;
+  std::byte* workspace = nullptr;
+
+  template <class T>
+  const T* in(std::size_t i) const {
+    return reinterpret_cast<const T*>(inputs[i]);
+  }
+  template <class T>
+  T* out(std::size_t i) const {
+    return reinterpret_cast<T*>(outputs[i]);
+  }
+};
+
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  // Called once, before the first run.
+  virtual void bind(const Binding& binding) = 0;
+  virtual void run(Stream& stream) = 0;
+};
+
+// What a kernel is made from: one node of a finished graph, its layouts decided.
+struct KernelCall {
+  const Graph& graph;
+  const Node& node;
+
+  const ValueInfo& input(std::size_t i) const { return graph.info(node.inputs[i]); }
+  const ValueInfo& output(std::size_t i) const { return graph.info(node.outputs[i]); }
+  const Shape& in_shape(std::size_t i) const { return input(i).type.shape; }
+  const Shape& out_shape(std::size_t i) const { return output(i).type.shape; }
+  DType in_dtype(std::size_t i) const { return input(i).type.dtype; }
+  std::size_t in_count() const { return node.inputs.size(); }
+  const Attrs& attrs() const { return node.attrs; }
+  // Whether every input and output lies row-major.
+  bool row_major() const;
+};
+
+// One way to compute an op. Any of the functions but `make` may be absent.
+struct KernelDef {
+  std::string_view name;  // "onednn.matmul"
+  // Whether it can compute this node. Absent: every node of its op, row-major.
+  bool (*supports)(const KernelCall& call) = nullptr;
+  std::unique_ptr<Kernel> (*make)(const KernelCall& call) = nullptr;
+  std::size_t (*workspace_bytes)(const KernelCall& call) = nullptr;
+  // The layouts it would like; absent: row-major.
+  NodeLayouts (*layouts)(const KernelCall& call) = nullptr;
+  bool (*fuses_activation)(const KernelCall& call, std::string_view activation) = nullptr;
+};
+
+// The kernels of a device kind: for each op an ordered list, of which the first that supports a
+// node computes it.
+class KernelLibrary final : public Backend {
+ public:
+  void add(Op op, KernelDef def);  // behind those already there
+  // The first kernel for a node; UsageError where there is none.
+  const KernelDef& find(const KernelCall& call) const;
+
+  NodeLayouts layouts(const Graph& graph, const Node& node) const override;
+  bool fuses_activation(const Graph& graph, const Node& node,
+                        std::string_view activation) const override;
+  std::size_t workspace_bytes(const Graph& graph, const Node& node) const override;
+
+ private:
+  std::vector<std::vector<KernelDef>> defs_;  // by op
+};
+
+// A kernel whose work is a function of its binding, for those that keep nothing else.
+using KernelFunction = std::function<void(const Binding&)>;
+std::unique_ptr<Kernel> make_kernel(KernelFunction function);
+
+// Plain C++ for every op, in f32, f64 and integers: what the others are checked against.
+void add_reference_kernels(KernelLibrary& library);
+// oneDNN for what is heavy, and our own vectorised kernels, in f32.
+void add_onednn_kernels(KernelLibrary& library);
+
+// What a CPU device runs: oneDNN's first, the reference for the rest.
+const KernelLibrary& cpu_kernels();
+// The reference alone.
+const KernelLibrary& reference_kernels();
+
+}  // namespace lockstep

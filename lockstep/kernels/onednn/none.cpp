@@ -1,0 +1,9 @@
+// Stands in for the oneDNN kernels in a build without oneDNN (Debian: libdnnl-dev): the reference
+// kernels then compute everything.
+#include "lockstep/kernels/kernel.h"
+
+namespace lockstep {
+
+void add_onednn_kernels(KernelLibrary&) {}
+
+}  // namespace lockstep

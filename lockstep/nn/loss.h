@@ -1,0 +1,61 @@
+// Losses, as Keras has them. A loss is a pair (sum, weight): replicas and micro-batches add up
+// both, and the division happens once, at the update.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lockstep/graph/graph.h"
+
+namespace lockstep {
+
+struct LossPair {
+  Value sum;     // f32 scalar
+  Value weight;  // f32 scalar: the number of examples
+};
+
+// A handle; what it computes is a function (labels, predictions) → per-example losses (N).
+class Loss {
+ public:
+  using PerExample = std::function<Value(Value labels, Value predictions)>;
+  Loss() = default;
+  Loss(std::string name, PerExample per_example)
+      : name_(std::move(name)), per_example_(std::move(per_example)) {}
+
+  bool defined() const { return static_cast<bool>(per_example_); }
+  const std::string& name() const { return name_; }
+  Value per_example(Value labels, Value predictions) const;
+  // sum = sum(per_example * sample_weight), weight = N (Keras's sum_over_batch_size).
+  LossPair operator()(Value labels, Value predictions, Value sample_weight = {}) const;
+
+ private:
+  std::string name_;
+  PerExample per_example_;
+};
+
+struct CrossentropyOptions {
+  bool from_logits = false;
+  double label_smoothing = 0.0;
+};
+struct HuberOptions {
+  double delta = 1.0;
+};
+
+Loss SparseCategoricalCrossentropy(CrossentropyOptions options = {});
+Loss CategoricalCrossentropy(CrossentropyOptions options = {});
+Loss BinaryCrossentropy(CrossentropyOptions options = {});
+Loss MeanSquaredError();
+Loss MeanAbsoluteError();
+Loss Huber(HuberOptions options = {});
+
+// The same as functions, from logits where it applies, for steps of the user's own.
+LossPair sparse_categorical_crossentropy(Value labels, Value logits, Value sample_weight = {});
+LossPair categorical_crossentropy(Value labels, Value logits, Value sample_weight = {});
+LossPair binary_crossentropy(Value labels, Value logits, Value sample_weight = {});
+LossPair mean_squared_error(Value labels, Value predictions, Value sample_weight = {});
+
+// A loss by Keras's name ("mse", "sparse_categorical_crossentropy", …); UsageError with the names.
+Loss loss_by_name(const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// Metrics, as Keras has them. State lives in variables that a step adds to; replicas' states are
+// summed when read, and the result is worked out on the host.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/graph/graph.h"
+
+namespace lockstep {
+
+class MetricBase {
+ public:
+  virtual ~MetricBase() = default;
+  virtual std::string name() const = 0;
+  // Its variables (not trainable, all starting at zero, all of them sums), made once.
+  virtual std::vector<VariableRef> variables() const = 0;
+  // Writes the nodes that add a batch to the variables; sample_weight may be undefined.
+  virtual void update(Value labels, Value predictions, Value sample_weight) = 0;
+  // The metric from the variables' values, in the order of variables().
+  virtual double result(std::span<const Tensor> state) const = 0;
+};
+
+class Metric {  // a handle
+ public:
+  explicit Metric(std::shared_ptr<MetricBase> base) : base_(std::move(base)) {}
+  MetricBase* operator->() const { return base_.get(); }
+
+ private:
+  std::shared_ptr<MetricBase> base_;
+};
+
+struct MetricOptions {
+  std::string name = "";  // empty: Keras's
+};
+struct TopKOptions {
+  std::int64_t k = 5;
+  std::string name = "";
+};
+struct ThresholdOptions {
+  double threshold = 0.5;
+  std::string name = "";
+};
+struct AUCOptions {
+  std::int64_t num_thresholds = 200;
+  bool from_logits = false;
+  std::string name = "";
+};
+
+Metric Accuracy(MetricOptions options = {});
+Metric BinaryAccuracy(ThresholdOptions options = {});
+Metric CategoricalAccuracy(MetricOptions options = {});
+Metric SparseCategoricalAccuracy(MetricOptions options = {});
+Metric TopKCategoricalAccuracy(TopKOptions options = {});
+Metric SparseTopKCategoricalAccuracy(TopKOptions options = {});
+Metric AUC(AUCOptions options = {});
+Metric Precision(ThresholdOptions options = {});
+Metric Recall(ThresholdOptions options = {});
+Metric MeanSquaredErrorMetric(MetricOptions options = {});
+Metric MeanAbsoluteErrorMetric(MetricOptions options = {});
+// The mean of a loss over all examples seen: what `fit` shows as "loss".
+Metric LossMean(std::string name);  // update() takes the LossPair: (sum, weight, {})
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// Network: layers put together, itself a layer. What Sequential and the functional form build.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/nn/layer.h"
+
+namespace lockstep {
+
+class Network final : public LayerBase {
+ public:
+  // One layer after the other.
+  static std::shared_ptr<Network> sequential(std::vector<Layer> layers, std::string name = "");
+  // The layers that lead from the inputs to the outputs. UsageError where an output depends on an
+  // Input that is not named.
+  static std::shared_ptr<Network> functional(std::vector<Symbol> inputs,
+                                             std::vector<Symbol> outputs, std::string name = "");
+
+  std::string kind() const override;
+  void build(std::span<const ValueType> inputs) override;
+  Value call(std::span<const Value> inputs, const CallOptions& options) override;  // output 0
+  std::vector<Value> call_all(std::span<const Value> inputs, const CallOptions& options);
+  std::vector<Layer> children() const override;
+
+  std::size_t input_count() const;
+  std::size_t output_count() const;
+  // The types that the inputs must have (batch of 1), where they are known without data: the
+  // functional form, or a Sequential whose first layer is an InputLayer. Else empty.
+  std::vector<ValueType> input_types() const;
+  void add(Layer layer);  // to a sequential one that is not built yet
+
+  // Keras's table: layer (kind), output shape with None for the batch, parameters; totals.
+  std::string summary(std::span<const ValueType> inputs = {}) const;
+
+ private:
+  Network() = default;
+  struct Call {  // one layer call: indices into the list of values, inputs first
+    Layer layer;
+    std::vector<std::size_t> inputs;
+  };
+  std::vector<ValueType> input_types_;
+  std::vector<Call> calls_;
+  std::vector<std::size_t> outputs_;
+  bool sequential_ = false;
+};
+
+}  // namespace lockstep
