@@ -1,0 +1,115 @@
+#include "lockstep/graph/ops/matmul.h"
+
+#include "lockstep/graph/ops/reduce.h"
+#include "lockstep/graph/ops/rules.h"
+#include "lockstep/graph/ops/shape.h"
+
+namespace lockstep {
+namespace {
+
+Attrs matmul_attrs(const MatMulOptions& options) {
+  Attrs attrs{{"transpose_a", options.transpose_a}, {"transpose_b", options.transpose_b}};
+  set_activation(attrs, options.activation, options.alpha);
+  return attrs;
+}
+
+bool same_leading_axes(const Shape& a, const Shape& b) {
+  return a.rank() == b.rank() && leading_shape(leading_shape(a)) == leading_shape(leading_shape(b));
+}
+
+// "(784, 32)ᵀ" where the matrix is read transposed.
+std::string operand(const Shape& shape, bool transposed) {
+  return shape.str() + (transposed ? "ᵀ" : "");
+}
+
+std::vector<ValueType> infer_matmul(const OpCall& call) {
+  require_floating(call, 0, "the left matrix");
+  require(call.dtype(1) == call.dtype(0), "the matrices have different types: {} × {}",
+          call.inputs[0].str(), call.inputs[1].str());
+  const Shape& a = call.shape(0);
+  const Shape& b = call.shape(1);
+  require(a.rank() >= 2 && b.rank() >= 2, "both sides need two axes at least: {} × {}", a, b);
+  require(b.rank() == 2 || same_leading_axes(a, b),
+          "leading axes differ: {} × {}; they must be equal, or absent on the right", a, b);
+  const bool transpose_a = call.attrs.flag("transpose_a");
+  const bool transpose_b = call.attrs.flag("transpose_b");
+  const std::int64_t m = a[transpose_a ? -1 : -2];
+  const std::int64_t n = b[transpose_b ? -2 : -1];
+  require(a[transpose_a ? -2 : -1] == b[transpose_b ? -1 : -2], "inner dimensions differ: {} × {}",
+          operand(a, transpose_a), operand(b, transpose_b));
+  if (call.inputs.size() > 2) require_type(call, 2, {call.dtype(0), {n}}, "the bias");
+  return {{call.dtype(0), a.with(-2, m).with(-1, n)}};
+}
+
+Value swap_last_axes(Value x) {
+  Ints permutation = leading_axes(x.shape());
+  permutation.back() = x.shape().rank() - 1;
+  permutation.push_back(x.shape().rank() - 2);
+  return transpose(x, permutation);
+}
+
+// (…, m, n) as (rows, n).
+Value fold_rows(Value x) {
+  return reshape(x, Shape{leading_shape(x.shape()).elements(), x.shape()[-1]});
+}
+
+// With A and B the matrices as they are multiplied: dA = dy × Bᵀ, dB = Aᵀ × dy; either is taken
+// transposed where its operand was.
+Value gradient_of_a(Value dy, Value b, bool transpose_a, bool transpose_b) {
+  if (!transpose_a) return matmul(dy, b, {.transpose_b = !transpose_b});
+  if (b.shape().rank() < dy.shape().rank()) {
+    return swap_last_axes(matmul(dy, b, {.transpose_b = !transpose_b}));
+  }
+  return matmul(b, dy, {.transpose_a = transpose_b, .transpose_b = true});
+}
+
+Value gradient_of_b(Value dy, Value a, int rank_b, bool transpose_a, bool transpose_b) {
+  if (rank_b < a.shape().rank()) {
+    a = fold_rows(transpose_a ? swap_last_axes(a) : a);
+    dy = fold_rows(dy);
+    transpose_a = false;
+  }
+  if (transpose_b) return matmul(dy, a, {.transpose_a = true, .transpose_b = transpose_a});
+  return matmul(a, dy, {.transpose_a = !transpose_a});
+}
+
+std::vector<Value> gradient_matmul(const GradCall& call) {
+  const Value dy = gradient_before_activation(call);
+  const Value a = call.inputs[0];
+  const Value b = call.inputs[1];
+  const bool transpose_a = call.attrs.flag("transpose_a");
+  const bool transpose_b = call.attrs.flag("transpose_b");
+  std::vector<Value> grads(call.inputs.size());
+  if (call.needed[0]) grads[0] = gradient_of_a(dy, b, transpose_a, transpose_b);
+  if (call.needed[1]) grads[1] = gradient_of_b(dy, a, b.shape().rank(), transpose_a, transpose_b);
+  if (grads.size() > 2 && call.needed[2]) {
+    grads[2] = reduce_sum(dy, {.axes = leading_axes(dy.shape())});
+  }
+  return grads;
+}
+
+Cost cost_matmul(const OpCall& call, std::span<const ValueType> outputs) {
+  const std::int64_t inner = call.shape(0)[call.attrs.flag("transpose_a") ? -2 : -1];
+  const auto results = static_cast<double>(outputs[0].shape.elements());
+  return {2.0 * results * static_cast<double>(inner), bytes_moved(call, outputs)};
+}
+
+}  // namespace
+
+Value matmul(Value a, Value b, MatMulOptions options) {
+  return a.graph().add1(Op::MatMul, {a, b}, matmul_attrs(options));
+}
+
+Value matmul(Value a, Value b, Value bias, MatMulOptions options) {
+  return a.graph().add1(Op::MatMul, {a, b, bias}, matmul_attrs(options));
+}
+
+std::vector<OpDef> matmul_ops() {
+  return {{.op = Op::MatMul,
+           .name = "matmul",
+           .infer = infer_matmul,
+           .gradient = gradient_matmul,
+           .cost = cost_matmul}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,172 @@
+#include "lockstep/graph/ops/norm.h"
+
+#include <array>
+
+#include "lockstep/graph/ops/reduce.h"
+#include "lockstep/graph/ops/rules.h"
+#include "lockstep/graph/ops/shape.h"
+
+namespace lockstep {
+namespace {
+
+// The type of a per-channel vector of x; UsageError where x has no channels or is of integers.
+ValueType channels_of(const OpCall& call, std::size_t x) {
+  require_floating(call, x, "the input");
+  require(call.shape(x).rank() >= 1, "the input needs an axis of channels, and is a scalar");
+  return {call.dtype(x), {call.shape(x)[-1]}};
+}
+
+void require_channels(const OpCall& call, std::size_t x, std::size_t input, std::string_view what) {
+  require(call.inputs[input] == channels_of(call, x), "{} must be {} for the input {}, not {}",
+          what, channels_of(call, x).str(), call.inputs[x].str(), call.inputs[input].str());
+}
+
+void require_relu(const Attrs& attrs) {
+  const std::string kind = attrs.text_or_empty("activation");
+  ensure(kind.empty() || kind == "relu", "batch_norm cannot fuse the activation {}", kind);
+}
+
+std::vector<ValueType> infer_batch_norm(const OpCall& call) {
+  const ValueType channels = channels_of(call, 0);
+  require_channels(call, 0, 1, "gamma");
+  require_channels(call, 0, 2, "beta");
+  if (call.inputs.size() > 3) require_type(call, 3, call.inputs[0], "the residual");
+  require_relu(call.attrs);
+  return {call.inputs[0], channels, channels};
+}
+
+// (dy, x, mean, variance, gamma[, y]): y where an activation is fused.
+std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
+  const ValueType channels = channels_of(call, 1);
+  require_type(call, 0, call.inputs[1], "dy");
+  require_channels(call, 1, 2, "the mean");
+  require_channels(call, 1, 3, "the variance");
+  require_channels(call, 1, 4, "gamma");
+  require_relu(call.attrs);
+  if (call.attrs.has("activation")) {
+    ensure(call.inputs.size() > 5, "batch_norm_grad with an activation reads the output");
+    require_type(call, 5, call.inputs[1], "y");
+  }
+  std::vector<ValueType> types{call.inputs[1], channels, channels};
+  if (call.attrs.has("residual") && call.attrs.flag("residual")) types.push_back(call.inputs[1]);
+  return types;
+}
+
+// The statistics feed moving averages only: no gradient flows through them.
+std::vector<Value> gradient_batch_norm(const GradCall& call) {
+  std::vector<Value> grads(call.inputs.size());
+  if (!call.grads[0].defined()) return grads;
+  std::vector<Value> inputs{call.grads[0], call.inputs[0], call.outputs[1], call.outputs[2],
+                            call.inputs[1]};
+  if (call.attrs.has("activation")) inputs.push_back(call.outputs[0]);
+  Attrs attrs = call.attrs;
+  if (grads.size() > 3) attrs.set("residual", true);
+  const std::vector<Value> results = call.graph.add(Op::BatchNormGrad, inputs, std::move(attrs));
+  std::copy(results.begin(), results.end(), grads.begin());
+  return grads;
+}
+
+std::vector<ValueType> infer_batch_norm_inference(const OpCall& call) {
+  require_channels(call, 0, 1, "gamma");
+  require_channels(call, 0, 2, "beta");
+  require_channels(call, 0, 3, "the mean");
+  require_channels(call, 0, 4, "the variance");
+  return {call.inputs[0]};
+}
+
+// y = (x - mean) · rstd · gamma + beta, and the statistics are inputs like any other.
+std::vector<Value> gradient_batch_norm_inference(const GradCall& call) {
+  const Value dy = call.grads[0];
+  const Value gamma = call.inputs[1];
+  const Value centered = sub(call.inputs[0], call.inputs[3]);
+  const Value rstd = rsqrt(add(call.inputs[4], call.attrs.real("epsilon")));
+  const ReduceOptions over_samples{.axes = leading_axes(dy.shape())};
+  const Value factor = mul(gamma, rstd);
+  // An empty list of axes would mean all of them: a lone row of channels has nothing to add up.
+  const auto total = [&](Value v) {
+    return v.shape().rank() == 1 ? v : reduce_sum(v, over_samples);
+  };
+  std::vector<Value> grads(5);
+  if (call.needed[0]) grads[0] = mul(dy, factor);
+  if (call.needed[1]) grads[1] = mul(total(mul(dy, centered)), rstd);
+  if (call.needed[2]) grads[2] = total(dy);
+  if (call.needed[3]) grads[3] = neg(mul(total(dy), factor));
+  if (call.needed[4]) {
+    grads[4] = mul(mul(mul(total(mul(dy, centered)), factor), square(rstd)), -0.5);
+  }
+  return grads;
+}
+
+std::vector<ValueType> infer_layer_norm(const OpCall& call) {
+  const ValueType channels = channels_of(call, 0);
+  require(channels.shape[0] > 0, "the last axis of {} is empty", call.shape(0));
+  require_channels(call, 0, 1, "gamma");
+  require_channels(call, 0, 2, "beta");
+  const ValueType rows{call.dtype(0), leading_shape(call.shape(0))};
+  return {call.inputs[0], rows, rows};
+}
+
+std::vector<ValueType> infer_layer_norm_grad(const OpCall& call) {
+  const ValueType channels = channels_of(call, 1);
+  const ValueType rows{call.dtype(1), leading_shape(call.shape(1))};
+  require_type(call, 0, call.inputs[1], "dy");
+  require_type(call, 2, rows, "the mean");
+  require_type(call, 3, rows, "the reciprocal deviation");
+  require_channels(call, 1, 4, "gamma");
+  return {call.inputs[1], channels, channels};
+}
+
+std::vector<Value> gradient_layer_norm(const GradCall& call) {
+  if (!call.grads[0].defined()) return std::vector<Value>(3);
+  const std::array<Value, 5> inputs{call.grads[0], call.inputs[0], call.outputs[1], call.outputs[2],
+                                    call.inputs[1]};
+  return call.graph.add(Op::LayerNormGrad, inputs);
+}
+
+}  // namespace
+
+BatchNormResult batch_norm(Value x, Value gamma, Value beta, double epsilon) {
+  const std::array<Value, 3> inputs{x, gamma, beta};
+  const auto results = x.graph().add(Op::BatchNorm, inputs, {{"epsilon", epsilon}});
+  return {results[0], results[1], results[2]};
+}
+
+Value batch_norm_inference(Value x, Value gamma, Value beta, Value mean, Value variance,
+                           double epsilon) {
+  return x.graph().add1(Op::BatchNormInference, {x, gamma, beta, mean, variance},
+                        {{"epsilon", epsilon}});
+}
+
+Value layer_norm(Value x, Value gamma, Value beta, double epsilon) {
+  return x.graph().add1(Op::LayerNorm, {x, gamma, beta}, {{"epsilon", epsilon}});
+}
+
+std::vector<OpDef> norm_ops() {
+  return {{.op = Op::BatchNorm,
+           .name = "batch_norm",
+           .infer = infer_batch_norm,
+           .gradient = gradient_batch_norm,
+           .cost = cost_per_element<7>},
+          {.op = Op::BatchNormGrad,
+           .name = "batch_norm_grad",
+           .infer = infer_batch_norm_grad,
+           .cost = cost_per_element<10>,
+           .in_place = {{0, 0}}},
+          {.op = Op::BatchNormInference,
+           .name = "batch_norm_inference",
+           .infer = infer_batch_norm_inference,
+           .gradient = gradient_batch_norm_inference,
+           .cost = cost_per_element<2>,
+           .in_place = {{0, 0}}},
+          {.op = Op::LayerNorm,
+           .name = "layer_norm",
+           .infer = infer_layer_norm,
+           .gradient = gradient_layer_norm,
+           .cost = cost_per_element<7>},
+          {.op = Op::LayerNormGrad,
+           .name = "layer_norm_grad",
+           .infer = infer_layer_norm_grad,
+           .cost = cost_per_element<12>}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,127 @@
+#include "lockstep/graph/ops/update.h"
+
+#include <algorithm>
+
+#include "lockstep/graph/ops/rules.h"
+
+namespace lockstep {
+namespace {
+
+// Inputs before the first parameter: rate, scale, iterations.
+constexpr std::size_t kScalars = 3;
+
+bool set_and_positive(const Attrs& attrs, std::string_view name) {
+  return attrs.has(name) && attrs.real(name) > 0;
+}
+
+// How many slots a rule keeps for each parameter.
+std::int64_t slots_of(const std::string& rule, const Attrs& attrs) {
+  if (rule == "sgd") return set_and_positive(attrs, "momentum") ? 1 : 0;
+  if (rule == "rmsprop") {
+    const bool centered = attrs.has("centered") && attrs.flag("centered");
+    return 1 + (set_and_positive(attrs, "momentum") ? 1 : 0) + (centered ? 1 : 0);
+  }
+  if (rule == "adam" || rule == "adamw" || rule == "lamb") return 2;
+  if (rule == "adagrad" || rule == "lars") return 1;
+  fail<UsageError>(
+      "{} is no update rule; there are: sgd, adam, adamw, rmsprop, adagrad, lars, lamb", rule);
+}
+
+std::vector<ValueType> infer_update(const OpCall& call) {
+  const auto count = static_cast<std::size_t>(call.attrs.integer("count"));
+  const auto slots = static_cast<std::size_t>(call.attrs.integer("slots"));
+  const std::int64_t expected = slots_of(call.attrs.text("rule"), call.attrs);
+  require(static_cast<std::int64_t>(slots) == expected, "the rule {} keeps {} slot(s), not {}",
+          call.attrs.text("rule"), expected, slots);
+  require(count > 0, "there are no parameters to update");
+  ensure(call.inputs.size() == kScalars + count * (2 + slots),
+         "update of {} parameters with {} slots has {} inputs", count, slots, call.inputs.size());
+  require_type(call, 0, {DType::F32, {}}, "the rate");
+  require_type(call, 1, {DType::F32, {}}, "the scale");
+  require_type(call, 2, {DType::I64, {}}, "the number of iterations");
+  for (std::size_t i = 0; i < count; ++i) {
+    const ValueType& parameter = call.inputs[kScalars + i];
+    require(is_floating(parameter.dtype) && parameter.dtype == call.dtype(kScalars),
+            "parameter {} is {}; all must be of one floating-point type, here {}", i,
+            parameter.str(), name_of(call.dtype(kScalars)));
+    for (std::size_t list = 1; list < 2 + slots; ++list) {
+      const ValueType& other = call.inputs[kScalars + list * count + i];
+      require(other == parameter, "parameter {} is {}, but its {} is {}", i, parameter.str(),
+              list == 1 ? "gradient" : "slot", other.str());
+    }
+  }
+  return {};
+}
+
+// Reads all, writes parameters and slots; about a dozen operations an element.
+Cost cost_update(const OpCall& call, std::span<const ValueType> outputs) {
+  const auto count = static_cast<std::size_t>(call.attrs.integer("count"));
+  const auto slots = static_cast<double>(call.attrs.integer("slots"));
+  double elements = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    elements += static_cast<double>(call.shape(kScalars + i).elements());
+  }
+  const auto size = static_cast<double>(size_of(call.dtype(kScalars)));
+  return {12 * elements, bytes_moved(call, outputs) + elements * size * (1 + slots)};
+}
+
+std::vector<ValueType> infer_global_norm(const OpCall& call) {
+  require(!call.inputs.empty(), "there is nothing to take the norm of");
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    require_floating(call, i, "every value");
+    require(call.dtype(i) == call.dtype(0), "value {} is {}; all must be {}", i,
+            call.inputs[i].str(), name_of(call.dtype(0)));
+  }
+  return {{DType::F32, {}}};
+}
+
+Cost cost_global_norm(const OpCall& call, std::span<const ValueType> outputs) {
+  double elements = 0;
+  for (const ValueType& type : call.inputs) {
+    elements += static_cast<double>(type.shape.elements());
+  }
+  return {2 * elements, bytes_moved(call, outputs)};
+}
+
+}  // namespace
+
+void update(const UpdateInputs& inputs, const std::string& rule, Attrs attrs) {
+  const std::size_t count = inputs.parameters.size();
+  require(count > 0, "[update] {}: there are no parameters to update", rule);
+  require(inputs.gradients.size() == count, "[update] {}: {} parameters, but {} gradients", rule,
+          count, inputs.gradients.size());
+  std::vector<Value> all{inputs.rate, inputs.scale, inputs.iterations};
+  const auto append = [&](const std::vector<Value>& list) {
+    all.insert(all.end(), list.begin(), list.end());
+  };
+  append(inputs.parameters);
+  append(inputs.gradients);
+  for (const std::vector<Value>& slot : inputs.slots) {
+    require(slot.size() == count, "[update] {}: {} parameters, but {} in a slot", rule, count,
+            slot.size());
+    append(slot);
+  }
+  attrs.set("rule", rule);
+  attrs.set("count", static_cast<std::int64_t>(count));
+  attrs.set("slots", static_cast<std::int64_t>(inputs.slots.size()));
+  inputs.parameters[0].graph().add(Op::Update, all, std::move(attrs));
+}
+
+Value global_norm(std::span<const Value> values) {
+  require(!values.empty(), "[global_norm] there is nothing to take the norm of");
+  return values[0].graph().add(Op::GlobalNorm, values).at(0);
+}
+
+std::vector<OpDef> update_ops() {
+  return {{.op = Op::Update,
+           .name = "update",
+           .infer = infer_update,
+           .cost = cost_update,
+           .effect = true},
+          {.op = Op::GlobalNorm,
+           .name = "global_norm",
+           .infer = infer_global_norm,
+           .cost = cost_global_norm}};
+}
+
+}  // namespace lockstep
