@@ -40,6 +40,7 @@ class Executor {
   struct Bound;
   Tensor view(ValueId id) const;
   std::byte* address(ValueId id) const;
+  const Node& leaf(ValueId id) const;
 
   Plan plan_;
   State& state_;

@@ -20,6 +20,9 @@ struct Layout {
   bool row_major() const { return order.empty(); }
   // Elements in memory for a value of this shape, padding included.
   std::int64_t elements(const Shape& shape) const;
+  // The place of an element in memory is a sum, one term an axis: element (i, j, …) of a value of
+  // this shape lies at table[0][i] + table[1][j] + …
+  std::vector<std::vector<std::int64_t>> offsets(const Shape& shape) const;
   std::string str() const;
   bool operator==(const Layout&) const = default;
 };

@@ -1,0 +1,178 @@
+#include "lockstep/passes/fuse.h"
+
+#include <memory>
+#include <set>
+
+#include "lockstep/graph/op_def.h"
+
+namespace lockstep {
+namespace {
+
+// Who reads each value; -1 stands for an output of the graph.
+class Uses {
+ public:
+  explicit Uses(const Graph& graph) : readers_(static_cast<std::size_t>(graph.value_count())) {
+    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
+      for (ValueId id : graph.node(n).inputs) readers_[static_cast<std::size_t>(id)].push_back(n);
+    }
+    for (const auto& [name, id] : graph.outputs()) {
+      readers_[static_cast<std::size_t>(id)].push_back(-1);
+    }
+  }
+  const std::vector<NodeId>& of(ValueId id) const { return readers_[static_cast<std::size_t>(id)]; }
+  // The one node that reads a value, or -1.
+  NodeId only(ValueId id) const { return of(id).size() == 1 ? of(id)[0] : -1; }
+
+ private:
+  std::vector<std::vector<NodeId>> readers_;
+};
+
+// A node of the new graph in place of several old ones: op, attributes, inputs, and for each of its
+// outputs the old value that it stands for (-1: none).
+struct Unit {
+  std::string name;
+  Op op = Op::Input;
+  Attrs attrs;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+};
+
+class Fusing {
+ public:
+  Fusing(const Graph& graph, const Backend& backend)
+      : graph_(graph),
+        backend_(backend),
+        uses_(graph),
+        units_(graph.nodes().size()),
+        written_(graph.nodes().size(), false),
+        rewriter_(graph) {}
+
+  Graph run() {
+    for (NodeId n = 0; n < count(); ++n) {
+      const Op op = graph_.node(n).op;
+      if (op == Op::Conv2D || op == Op::MatMul) join_activation(n);
+      if (op == Op::BatchNorm) join_norm(n);
+    }
+    for (NodeId n = 0; n < count(); ++n) write(n);
+    return rewriter_.finish();
+  }
+
+ private:
+  NodeId count() const { return static_cast<NodeId>(graph_.nodes().size()); }
+
+  void replace(std::initializer_list<NodeId> nodes, Unit unit) {
+    const auto shared = std::make_shared<const Unit>(std::move(unit));
+    for (NodeId n : nodes) {
+      if (n >= 0) units_[static_cast<std::size_t>(n)] = shared;
+    }
+  }
+
+  // conv2d or matmul → activation, where nobody else reads what lies between.
+  void join_activation(NodeId n) {
+    const Node& node = graph_.node(n);
+    const NodeId next = uses_.only(node.outputs[0]);
+    if (next < 0 || node.attrs.has("activation")) return;
+    const Node& activation = graph_.node(next);
+    if (activation.op != Op::Activation) return;
+    const std::string& kind = activation.attrs.text("kind");
+    if (!backend_.fuses_activation(graph_, node, kind)) return;
+    Attrs attrs = node.attrs;
+    attrs.set("activation", kind);
+    attrs.set("alpha", activation.attrs.real("alpha"));
+    replace({n, next}, {node.name, node.op, std::move(attrs), node.inputs, activation.outputs});
+  }
+
+  // batch norm → (add →) relu, and behind it relu_grad → batch norm grad: both or none.
+  void join_norm(NodeId n) {
+    const Node& norm = graph_.node(n);
+    if (norm.inputs.size() != 3 || norm.attrs.has("activation")) return;
+    NodeId add = -1;
+    NodeId relu = uses_.only(norm.outputs[0]);
+    std::vector<ValueId> inputs = norm.inputs;
+    if (relu >= 0 && graph_.node(relu).op == Op::Add) {
+      add = relu;
+      const Node& sum = graph_.node(add);
+      const ValueId residual = sum.inputs[sum.inputs[0] == norm.outputs[0] ? 1 : 0];
+      if (graph_.type(residual) != graph_.type(norm.outputs[0])) return;
+      // A residual that is itself made by a fused unit of this very norm cannot be: norm's result
+      // has one reader. One whose producer stands behind the norm is written first (see write).
+      inputs.push_back(residual);
+      relu = uses_.only(sum.outputs[0]);
+    }
+    if (relu < 0 || !is_relu(graph_.node(relu))) return;
+    if (!backend_.fuses_activation(graph_, norm, "relu")) return;
+
+    NodeId norm_grad = -1;
+    for (NodeId reader : uses_.of(norm.outputs[1])) {
+      if (reader >= 0 && graph_.node(reader).op == Op::BatchNormGrad) norm_grad = reader;
+    }
+    const ValueId y = graph_.node(relu).outputs[0];
+    if (norm_grad >= 0 && !join_norm_grad(norm_grad, y, add >= 0)) return;
+    Attrs attrs = norm.attrs;
+    attrs.set("activation", std::string("relu"));
+    replace({n, add, relu}, {norm.name,
+                             Op::BatchNorm,
+                             std::move(attrs),
+                             inputs,
+                             {y, norm.outputs[1], norm.outputs[2]}});
+  }
+
+  bool join_norm_grad(NodeId n, ValueId y, bool residual) {
+    const Node& grad = graph_.node(n);
+    const NodeId relu_grad = graph_.info(grad.inputs[0]).producer;
+    const Node& node = graph_.node(relu_grad);
+    if (node.op != Op::ActivationGrad || node.attrs.text("kind") != "relu") return false;
+    if (node.inputs[1] != y) return false;
+    if (!residual && uses_.of(node.outputs[0]).size() != 1) return false;
+    std::vector<ValueId> inputs = grad.inputs;
+    inputs[0] = node.inputs[0];
+    inputs.push_back(y);
+    std::vector<ValueId> outputs = grad.outputs;
+    Attrs attrs = grad.attrs;
+    attrs.set("activation", std::string("relu"));
+    attrs.set("residual", residual);
+    if (residual) outputs.push_back(node.outputs[0]);
+    replace({relu_grad, n}, {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, outputs});
+    return true;
+  }
+
+  static bool is_relu(const Node& node) {
+    return node.op == Op::Activation && node.attrs.text("kind") == "relu";
+  }
+
+  // Writes a node, or the unit that it is part of, behind the producers of what it reads.
+  void write(NodeId n) {
+    if (written_[static_cast<std::size_t>(n)]) return;
+    written_[static_cast<std::size_t>(n)] = true;
+    const Node& node = graph_.node(n);
+    const std::shared_ptr<const Unit>& unit = units_[static_cast<std::size_t>(n)];
+    for (ValueId id : unit ? unit->inputs : node.inputs) write(graph_.info(id).producer);
+    if (!unit) {
+      rewriter_.copy(node);
+      return;
+    }
+    if (!done_.insert(unit.get()).second) return;
+    Graph::NameScope scope(rewriter_.target(), unit->name);
+    const std::vector<Value> inputs = rewriter_.map(unit->inputs);
+    const std::vector<Value> outputs = rewriter_.target().add(unit->op, inputs, unit->attrs);
+    for (std::size_t i = 0; i < unit->outputs.size(); ++i) {
+      rewriter_.set(unit->outputs[i], outputs[i]);
+    }
+  }
+
+  const Graph& graph_;
+  const Backend& backend_;
+  Uses uses_;
+  std::vector<std::shared_ptr<const Unit>> units_;  // by node; null: copied as it is
+  std::vector<bool> written_;
+  std::set<const Unit*> done_;
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+void Fuse::run(Graph& graph) {
+  graph = Fusing(graph, backend_).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// Joins nodes that a backend computes in one kernel:
+//   conv2d or matmul, then an activation
+//   batch norm, then (an addition and) ReLU, forward and backward
+#pragma once
+
+#include "lockstep/graph/backend.h"
+#include "lockstep/passes/pass.h"
+
+namespace lockstep {
+
+class Fuse final : public Pass {
+ public:
+  explicit Fuse(const Backend& backend) : backend_(backend) {}
+  std::string_view name() const override { return "fuse"; }
+  void run(Graph& graph) override;
+
+ private:
+  const Backend& backend_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "lockstep/passes/layout.h"
+
+#include <map>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/graph/op_def.h"
+#include "lockstep/graph/ops/layout.h"
+
+namespace lockstep {
+namespace {
+
+// What an Assign or Update needs, whatever the backend: variables as they lie in memory, and all
+// that is combined with a variable in that variable's layout.
+NodeLayouts effect_layouts(const Graph& graph, const Node& node) {
+  NodeLayouts wish{std::vector<Layout>(node.inputs.size()), {}};
+  const auto layout = [&](std::size_t i) { return graph.info(node.inputs[i]).layout; };
+  if (node.op == Op::Assign) {
+    wish.inputs = {layout(0), layout(0)};
+    return wish;
+  }
+  const std::size_t count = static_cast<std::size_t>(node.attrs.integer("count"));
+  constexpr std::size_t kScalars = 3;  // rate, scale, iterations
+  for (std::size_t i = kScalars; i < node.inputs.size(); ++i) {
+    wish.inputs[i] = layout(kScalars + (i - kScalars) % count);
+  }
+  return wish;
+}
+
+class Choice {
+ public:
+  Choice(Graph& graph, const Backend& backend, const LayoutOf& layout_of)
+      : graph_(graph), backend_(backend) {
+    for (const Node& node : graph.nodes()) {
+      if (node.op != Op::Variable) continue;
+      const std::optional<Layout> known =
+          layout_of ? layout_of(*node.variable) : std::optional<Layout>();
+      if (known) {
+        graph.info(node.outputs[0]).layout = *known;
+      } else {
+        free_.insert(node.outputs[0]);
+      }
+    }
+  }
+
+  // Decides the layouts of every node's outputs in the graph, and returns what each node wants of
+  // its inputs.
+  std::vector<std::vector<Layout>> decide() {
+    std::vector<std::vector<Layout>> wishes;
+    for (const Node& node : graph_.nodes()) {
+      if (node.op == Op::Input || node.op == Op::Variable || node.op == Op::Constant) {
+        wishes.emplace_back();
+        continue;
+      }
+      const NodeLayouts wish =
+          op_def(node.op).effect ? effect_layouts(graph_, node) : backend_.layouts(graph_, node);
+      ensure(wish.inputs.size() == node.inputs.size() && wish.outputs.size() == node.outputs.size(),
+             "[layout] {} {}: the backend named {} layouts for {} inputs", op_def(node.op).name,
+             node.name, wish.inputs.size(), node.inputs.size());
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        if (!wish.inputs[i].row_major() && free_.erase(node.inputs[i]) > 0) {
+          graph_.info(node.inputs[i]).layout = wish.inputs[i];
+        }
+      }
+      for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+        graph_.info(node.outputs[i]).layout = wish.outputs[i];
+      }
+      wishes.push_back(wish.inputs);
+    }
+    return wishes;
+  }
+
+ private:
+  Graph& graph_;
+  const Backend& backend_;
+  std::set<ValueId> free_;  // variables whose layout nobody has chosen yet
+};
+
+}  // namespace
+
+void ChooseLayouts::run(Graph& graph) {
+  const std::vector<std::vector<Layout>> wishes = Choice(graph, backend_, layout_of_).decide();
+
+  Rewriter rewriter(graph);
+  std::map<std::pair<ValueId, std::string>, Value> reordered;
+  const auto in_layout = [&](ValueId id, const Layout& layout) {
+    if (graph.info(id).layout == layout) return rewriter.map(id);
+    Value& known = reordered[{id, layout.str()}];
+    if (!known.defined()) {
+      Graph::NameScope scope(rewriter.target(), graph.producer(id).name);
+      known = reorder(rewriter.map(id), layout);
+    }
+    return known;
+  };
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    std::vector<Value> inputs;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      inputs.push_back(in_layout(node.inputs[i], wishes[n][i]));
+    }
+    rewriter.copy_as(node, inputs, node.attrs);
+  }
+  for (const auto& [name, id] : graph.outputs()) rewriter.set(id, in_layout(id, {}));
+  graph = rewriter.finish();
+}
+
+}  // namespace lockstep

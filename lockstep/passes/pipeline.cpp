@@ -1,0 +1,31 @@
+#include "lockstep/passes/pipeline.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/passes/dead_code.h"
+#include "lockstep/passes/fuse.h"
+#include "lockstep/passes/layout.h"
+
+namespace lockstep {
+
+void run_passes(Graph& graph, std::span<const std::unique_ptr<Pass>> passes) {
+  verify(graph);
+  for (const std::unique_ptr<Pass>& pass : passes) {
+    pass->run(graph);
+    try {
+      verify(graph);
+    } catch (const InternalError& error) {
+      fail<InternalError>("pass {} broke the graph: {}", pass->name(), error.what());
+    }
+  }
+}
+
+void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
+  std::vector<std::unique_ptr<Pass>> passes;
+  passes.push_back(std::make_unique<DeadCode>());
+  passes.push_back(std::make_unique<Fuse>(backend));
+  passes.push_back(std::make_unique<DeadCode>());
+  passes.push_back(std::make_unique<ChooseLayouts>(backend, layout_of));
+  run_passes(graph, passes);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// Places blocks with lifetimes into one stretch of memory, so that blocks that live at the same
+// time do not overlap.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace lockstep {
+
+struct ArenaBlock {
+  std::size_t bytes = 0;
+  int first = 0;  // steps, both inclusive
+  int last = 0;
+};
+
+struct Arena {
+  std::vector<std::size_t> offsets;  // of each block, multiples of 64
+  std::size_t bytes = 0;
+  std::size_t live_bytes = 0;  // the most that lives at once: a bound from below
+};
+
+// Greedy by size: the largest block first, each at the lowest offset where it fits (Pisarchyk and
+// Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020). Quadratic in the number
+// of blocks.
+Arena place_blocks(std::span<const ArenaBlock> blocks);
+
+}  // namespace lockstep

@@ -1,0 +1,285 @@
+// Makes a plan in four steps: an order, the storages (values that share memory), their lifetimes,
+// their places.
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/plan/arena.h"
+#include "lockstep/plan/plan.h"
+
+namespace lockstep {
+namespace {
+
+// A value's own memory, shared with its views and with what is computed in its place.
+struct Storage {
+  std::size_t bytes = 0;
+  int first = 0;        // step that writes it first
+  int last = 0;         // step that reads it last
+  bool pinned = false;  // an input: kept whole for the step
+  int group = -1;       // storages of one group lie side by side
+};
+
+class Planner {
+ public:
+  Planner(Graph graph, const Backend& backend) : backend_(backend) {
+    plan_.graph = std::move(graph);
+    storage_of_.assign(static_cast<std::size_t>(plan_.graph.value_count()), -1);
+    root_.resize(storage_of_.size());
+  }
+
+  Plan run() {
+    find_roots();
+    order_nodes();
+    find_last_uses();
+    assign_storages();
+    group_gradients();
+    place();
+    return std::move(plan_);
+  }
+
+ private:
+  const Graph& graph() const { return plan_.graph; }
+  static bool is_leaf(const Node& node) {
+    return node.op == Op::Input || node.op == Op::Variable || node.op == Op::Constant;
+  }
+  bool is_view(const Node& node) const {
+    return op_def(node.op).view &&
+           graph().info(node.inputs[0]).layout == graph().info(node.outputs[0]).layout;
+  }
+
+  // root_[v]: the value whose memory v looks at.
+  void find_roots() {
+    for (const Node& node : graph().nodes()) {
+      for (ValueId id : node.outputs) root_[index(id)] = id;
+      if (is_view(node)) root_[index(node.outputs[0])] = root_[index(node.inputs[0])];
+    }
+  }
+
+  // The variables (as values) that a node changes.
+  std::vector<ValueId> written(const Node& node) const {
+    if (node.op == Op::Assign) return {node.inputs[0]};
+    if (node.op != Op::Update) return {};
+    const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
+    std::vector<ValueId> ids;
+    for (std::size_t i = 3; i < node.inputs.size(); ++i) {
+      const bool gradient = i >= 3 + count && i < 3 + 2 * count;
+      if (!gradient) ids.push_back(node.inputs[i]);
+    }
+    return ids;
+  }
+
+  // The graph's order, with nodes that change a variable behind all others that read it.
+  void order_nodes() {
+    const std::vector<Node>& nodes = graph().nodes();
+    std::vector<std::vector<int>> after(nodes.size());
+    std::vector<int> waiting(nodes.size(), 0);
+    const auto edge = [&](int from, int to) {
+      after[static_cast<std::size_t>(from)].push_back(to);
+      ++waiting[static_cast<std::size_t>(to)];
+    };
+    std::map<ValueId, std::vector<int>> readers;  // by root
+    for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
+      for (ValueId id : nodes[static_cast<std::size_t>(n)].inputs) {
+        edge(graph().info(id).producer, n);
+        readers[root_[index(id)]].push_back(n);
+      }
+    }
+    std::set<ValueId> changed;
+    for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
+      for (ValueId id : written(nodes[static_cast<std::size_t>(n)])) {
+        require(changed.insert(id).second, "[plan] variable {} is changed by two nodes of a step",
+                graph().producer(id).name);
+        for (int reader : readers[id]) {
+          if (reader != n) edge(reader, n);
+        }
+      }
+    }
+    std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+    for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
+      if (waiting[static_cast<std::size_t>(n)] == 0) ready.push(n);
+    }
+    std::size_t done = 0;
+    while (!ready.empty()) {
+      const int n = ready.top();
+      ready.pop();
+      ++done;
+      const Node& node = nodes[static_cast<std::size_t>(n)];
+      if (!is_leaf(node) && !is_view(node)) {
+        PlanStep step;
+        step.node = n;
+        step.workspace_bytes = backend_.workspace_bytes(graph(), node);
+        step.cost = cost_of(graph(), node);
+        plan_.steps.push_back(std::move(step));
+      }
+      for (int next : after[static_cast<std::size_t>(n)]) {
+        if (--waiting[static_cast<std::size_t>(next)] == 0) ready.push(next);
+      }
+    }
+    ensure(done == nodes.size(),
+           "[plan] two nodes each change a variable that the other one reads");
+  }
+
+  void find_last_uses() {
+    last_use_.assign(storage_of_.size(), -1);
+    for (int s = 0; s < step_count(); ++s) {
+      for (ValueId id : node_of(s).inputs) last_use_[index(root_[index(id)])] = s;
+    }
+    for (const auto& [name, id] : graph().outputs()) {
+      last_use_[index(root_[index(id)])] = step_count();
+    }
+  }
+
+  void assign_storages() {
+    for (const Node& node : graph().nodes()) {
+      if (node.op != Op::Input) continue;
+      const ValueId id = node.outputs[0];
+      storage_of_[index(id)] = new_storage(id, -1);
+      storages_.back().pinned = true;
+      storages_.back().last = step_count();
+    }
+    for (int s = 0; s < step_count(); ++s) {
+      const Node& node = node_of(s);
+      std::set<int> taken;  // storages that an output of this node has already
+      for (std::size_t o = 0; o < node.outputs.size(); ++o) {
+        const int storage = reusable(node, o, s, taken);
+        const ValueId id = node.outputs[o];
+        storage_of_[index(id)] = storage >= 0 ? storage : new_storage(id, s);
+        taken.insert(storage_of_[index(id)]);
+        Storage& chosen = storages_[index(storage_of_[index(id)])];
+        chosen.last = std::max({chosen.last, s, last_use_[index(id)]});
+      }
+    }
+  }
+
+  // The storage of an input that dies here and that output `o` may be computed in; -1: none.
+  int reusable(const Node& node, std::size_t o, int s, const std::set<int>& taken) const {
+    for (const auto& [from, to] : op_def(node.op).in_place) {
+      if (static_cast<std::size_t>(to) != o) continue;
+      if (static_cast<std::size_t>(from) >= node.inputs.size()) continue;
+      const ValueId input = node.inputs[static_cast<std::size_t>(from)];
+      const ValueId root = root_[index(input)];
+      const int storage = storage_of_[index(root)];
+      if (storage < 0 || taken.contains(storage)) continue;
+      const Storage& candidate = storages_[index(storage)];
+      const bool whole = graph().bytes(input) == graph().bytes(node.outputs[o]) &&
+                         graph().bytes(input) == candidate.bytes;
+      const bool dies = candidate.last == s && !candidate.pinned;
+      const bool alike = graph().type(input) == graph().type(node.outputs[o]) &&
+                         graph().info(input).layout == graph().info(node.outputs[o]).layout;
+      const auto uses = std::count_if(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
+        return storage_of_[index(root_[index(id)])] == storage;
+      });
+      if (whole && dies && alike && uses == 1) return storage;
+    }
+    return -1;
+  }
+
+  int new_storage(ValueId id, int step) {
+    Storage storage;
+    storage.bytes = graph().bytes(id);
+    storage.first = storage.last = step;
+    storages_.push_back(storage);
+    return static_cast<int>(storages_.size()) - 1;
+  }
+
+  // Gives the gradients of an Update node memory side by side, in its order.
+  void group_gradients() {
+    for (const Node& node : graph().nodes()) {
+      if (node.op != Op::Update) continue;
+      const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
+      std::vector<int> members;
+      for (std::size_t i = 3 + count; i < 3 + 2 * count; ++i) {
+        const int storage = storage_of_[index(root_[index(node.inputs[i])])];
+        const bool whole =
+            storage >= 0 && storages_[index(storage)].bytes == graph().bytes(node.inputs[i]);
+        if (!whole || storages_[index(storage)].group >= 0 || storages_[index(storage)].pinned) {
+          continue;
+        }
+        storages_[index(storage)].group = static_cast<int>(groups_.size());
+        members.push_back(storage);
+      }
+      groups_.push_back(std::move(members));
+    }
+  }
+
+  // Hands lifetimes and sizes to the arena, groups as one block each, and reads the places back.
+  void place() {
+    std::vector<ArenaBlock> blocks;
+    std::vector<std::pair<std::size_t, std::size_t>> where(
+        storages_.size());  // block, offset in it
+    for (const std::vector<int>& members : groups_) {
+      if (members.empty()) continue;
+      ArenaBlock block{.bytes = 0, .first = step_count(), .last = 0};
+      for (int member : members) {
+        const Storage& storage = storages_[index(member)];
+        where[index(member)] = {blocks.size(), block.bytes};
+        block.bytes += storage.bytes;
+        block.first = std::min(block.first, storage.first);
+        block.last = std::max(block.last, storage.last);
+      }
+      blocks.push_back(block);
+    }
+    for (std::size_t s = 0; s < storages_.size(); ++s) {
+      if (storages_[s].group >= 0) continue;
+      where[s] = {blocks.size(), 0};
+      blocks.push_back({storages_[s].bytes, storages_[s].first, storages_[s].last});
+    }
+    std::vector<std::size_t> workspaces;
+    for (int s = 0; s < step_count(); ++s) {
+      workspaces.push_back(blocks.size());
+      const std::size_t bytes = plan_.steps[index(s)].workspace_bytes;
+      if (bytes > 0) blocks.push_back({bytes, s, s});
+    }
+
+    const Arena arena = place_blocks(blocks);
+    plan_.arena_bytes = arena.bytes;
+    plan_.live_bytes = arena.live_bytes;
+    for (int s = 0; s < step_count(); ++s) {
+      PlanStep& step = plan_.steps[index(s)];
+      if (step.workspace_bytes > 0) step.workspace_offset = arena.offsets[workspaces[index(s)]];
+    }
+    plan_.values.resize(storage_of_.size());
+    for (const Node& node : graph().nodes()) {
+      for (ValueId id : node.outputs) {
+        Allocation& allocation = plan_.values[index(id)];
+        const ValueId root = root_[index(id)];
+        allocation.bytes = graph().bytes(id);
+        const int storage = storage_of_[index(root)];
+        if (storage >= 0) {
+          const auto [block, offset] = where[index(storage)];
+          allocation.offset = arena.offsets[block] + offset;
+        } else {
+          allocation.place =
+              graph().producer(root).op == Op::Variable ? Place::Variable : Place::Constant;
+          if (id == root) {
+            (allocation.place == Place::Variable ? plan_.variable_bytes : plan_.constant_bytes) +=
+                allocation.bytes;
+          }
+        }
+      }
+    }
+  }
+
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  int step_count() const { return static_cast<int>(plan_.steps.size()); }
+  const Node& node_of(int step) const { return graph().node(plan_.steps[index(step)].node); }
+
+  const Backend& backend_;
+  Plan plan_;
+  std::vector<ValueId> root_;
+  std::vector<int> storage_of_;  // by ValueId of a root; -1: a variable or constant
+  std::vector<int> last_use_;    // by ValueId of a root
+  std::vector<Storage> storages_;
+  std::vector<std::vector<int>> groups_;
+};
+
+}  // namespace
+
+Plan make_plan(Graph graph, const Backend& backend) {
+  verify(graph);
+  return Planner(std::move(graph), backend).run();
+}
+
+}  // namespace lockstep
