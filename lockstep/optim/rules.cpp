@@ -1,0 +1,153 @@
+// The optimizers: each checks its options and names a rule of ops/update.h.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/optim/optimizer.h"
+
+namespace lockstep {
+namespace {
+
+void expect_fraction(std::string_view rule, std::string_view option, double value) {
+  require(value >= 0.0 && value < 1.0, "[{}] {} is {}; it must be at least 0 and below 1", rule,
+          option, value);
+}
+
+void expect_not_negative(std::string_view rule, std::string_view option, double value) {
+  require(std::isfinite(value) && value >= 0.0,
+          "[{}] {} is {}; it must be a finite number, 0 or more", rule, option, value);
+}
+
+void expect_positive(std::string_view rule, std::string_view option, double value) {
+  require(std::isfinite(value) && value > 0.0, "[{}] {} is {}; it must be a finite number above 0",
+          rule, option, value);
+}
+
+// Decoupled decay, an attribute only where there is any.
+void set_decay(Attrs& attrs, std::string_view rule, double weight_decay) {
+  expect_not_negative(rule, "weight_decay", weight_decay);
+  if (weight_decay != 0.0) attrs.set("weight_decay", weight_decay);
+}
+
+Attrs adam_attrs(std::string_view rule, double beta_1, double beta_2, double epsilon) {
+  expect_fraction(rule, "beta_1", beta_1);
+  expect_fraction(rule, "beta_2", beta_2);
+  expect_positive(rule, "epsilon", epsilon);
+  return {{"beta_1", beta_1}, {"beta_2", beta_2}, {"epsilon", epsilon}};
+}
+
+using Make = Optimizer (*)(std::optional<double>);
+
+template <auto kMake, class Options>
+Optimizer make_at(std::optional<double> learning_rate) {
+  Options options;
+  if (learning_rate) options.learning_rate = *learning_rate;
+  return kMake(std::move(options));
+}
+
+constexpr std::array<std::pair<std::string_view, Make>, 7> kOptimizers = {{
+    {"sgd", make_at<SGD, SGDOptions>},
+    {"adam", make_at<Adam, AdamOptions>},
+    {"adamw", make_at<AdamW, AdamWOptions>},
+    {"rmsprop", make_at<RMSprop, RMSpropOptions>},
+    {"adagrad", make_at<Adagrad, AdagradOptions>},
+    {"lars", make_at<LARS, LARSOptions>},
+    {"lamb", make_at<LAMB, LAMBOptions>},
+}};
+
+}  // namespace
+
+Optimizer SGD(SGDOptions options) {
+  expect_fraction("sgd", "momentum", options.momentum);
+  Optimizer::Rule rule{.name = "sgd",
+                       .attrs = {{"momentum", options.momentum}, {"nesterov", options.nesterov}},
+                       .slots = {}};
+  if (options.momentum > 0.0) rule.slots.push_back("v");
+  set_decay(rule.attrs, rule.name, options.weight_decay);
+  return {std::move(rule), std::move(options.learning_rate), options.clip};
+}
+
+Optimizer Adam(AdamOptions options) {
+  Optimizer::Rule rule{.name = "adam",
+                       .attrs = adam_attrs("adam", options.beta_1, options.beta_2, options.epsilon),
+                       .slots = {"m", "v"}};
+  set_decay(rule.attrs, rule.name, options.weight_decay);
+  return {std::move(rule), std::move(options.learning_rate), options.clip};
+}
+
+Optimizer AdamW(AdamWOptions options) {
+  Optimizer::Rule rule{
+      .name = "adamw",
+      .attrs = adam_attrs("adamw", options.beta_1, options.beta_2, options.epsilon),
+      .slots = {"m", "v"}};
+  expect_not_negative(rule.name, "weight_decay", options.weight_decay);
+  rule.attrs.set("weight_decay", options.weight_decay);
+  return {std::move(rule), std::move(options.learning_rate), options.clip};
+}
+
+Optimizer RMSprop(RMSpropOptions options) {
+  expect_fraction("rmsprop", "rho", options.rho);
+  expect_fraction("rmsprop", "momentum", options.momentum);
+  expect_positive("rmsprop", "epsilon", options.epsilon);
+  Optimizer::Rule rule{.name = "rmsprop",
+                       .attrs = {{"rho", options.rho},
+                                 {"momentum", options.momentum},
+                                 {"epsilon", options.epsilon},
+                                 {"centered", options.centered}},
+                       .slots = {"v"}};
+  if (options.momentum > 0.0) rule.slots.push_back("m");
+  if (options.centered) rule.slots.push_back("mean");
+  set_decay(rule.attrs, rule.name, options.weight_decay);
+  return {std::move(rule), std::move(options.learning_rate), options.clip};
+}
+
+Optimizer Adagrad(AdagradOptions options) {
+  expect_not_negative("adagrad", "initial_accumulator_value", options.initial_accumulator_value);
+  expect_positive("adagrad", "epsilon", options.epsilon);
+  Optimizer::Rule rule{.name = "adagrad",
+                       .attrs = {{"epsilon", options.epsilon}},
+                       .slots = {"a"},
+                       .slot_start = options.initial_accumulator_value};
+  set_decay(rule.attrs, rule.name, options.weight_decay);
+  return {std::move(rule), std::move(options.learning_rate), options.clip};
+}
+
+Optimizer LARS(LARSOptions options) {
+  expect_fraction("lars", "momentum", options.momentum);
+  expect_not_negative("lars", "weight_decay", options.weight_decay);
+  expect_positive("lars", "trust", options.trust);
+  expect_not_negative("lars", "epsilon", options.epsilon);
+  return {{.name = "lars",
+           .attrs = {{"momentum", options.momentum},
+                     {"weight_decay", options.weight_decay},
+                     {"trust", options.trust},
+                     {"epsilon", options.epsilon}},
+           .slots = {"v"}},
+          std::move(options.learning_rate),
+          options.clip};
+}
+
+Optimizer LAMB(LAMBOptions options) {
+  Optimizer::Rule rule{.name = "lamb",
+                       .attrs = adam_attrs("lamb", options.beta_1, options.beta_2, options.epsilon),
+                       .slots = {"m", "v"}};
+  expect_not_negative(rule.name, "weight_decay", options.weight_decay);
+  rule.attrs.set("weight_decay", options.weight_decay);
+  return {std::move(rule), std::move(options.learning_rate), options.clip};
+}
+
+Optimizer optimizer_by_name(const std::string& name, std::optional<double> learning_rate) {
+  std::string lower = name;
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::string known;
+  for (const auto& [candidate, make] : kOptimizers) {
+    if (candidate == lower) return make(learning_rate);
+    known += known.empty() ? "" : ", ";
+    known += candidate;
+  }
+  fail<UsageError>("[optimizer] there is no optimizer called {}; there are: {}", name, known);
+}
+
+}  // namespace lockstep
