@@ -44,6 +44,14 @@ std::string_view name_of(DType dtype) {
   fail<InternalError>("unknown dtype {}", static_cast<int>(dtype));
 }
 
+DType dtype_named(std::string_view name) {
+  for (DType dtype : {DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64,
+                      DType::U8, DType::Bool}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  fail<UsageError>("[dtype] there is no dtype called {}", name);
+}
+
 bool is_floating(DType dtype) {
   return dtype == DType::F32 || dtype == DType::F64 || dtype == DType::F16 || dtype == DType::BF16;
 }

@@ -1,0 +1,328 @@
+#include "lockstep/graph/ops/shape.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "lockstep/base/error.h"
+#include "lockstep/graph/op_def.h"
+#include "lockstep/graph/ops/reduce.h"
+
+namespace lockstep {
+namespace {
+
+Ints ints_of(const Shape& shape) {
+  return {shape.dims().begin(), shape.dims().end()};
+}
+
+std::size_t at(std::int64_t axis) {
+  return static_cast<std::size_t>(axis);
+}
+
+// A negative axis counted from the front; what is outside the shape is for the shape rule to
+// refuse.
+std::int64_t wrap_axis(const Shape& shape, std::int64_t axis) {
+  return axis < 0 && axis >= -shape.rank() ? axis + shape.rank() : axis;
+}
+
+bool is_index(DType dtype) {
+  return dtype == DType::I32 || dtype == DType::I64 || dtype == DType::U8;
+}
+
+void expect_axis(const Shape& shape, std::int64_t axis) {
+  require(axis >= 0 && axis < shape.rank(), "axis {} is outside a value of shape {}", axis, shape);
+}
+
+void expect_one_per_axis(const Shape& shape, const Ints& list, std::string_view what) {
+  require(std::cmp_equal(list.size(), shape.rank()), "{} [{}] needs one entry for each axis of {}",
+          what, fmt::join(list, ", "), shape);
+}
+
+void expect_indices(const ValueType& type) {
+  require(is_index(type.dtype), "indices must be integers, not {}; cast first", type.str());
+}
+
+// Shape rules.
+
+std::vector<ValueType> infer_reshape(const OpCall& call) {
+  const Shape& from = call.shape(0);
+  Ints dims = call.attrs.ints("shape");
+  const auto open = std::find(dims.begin(), dims.end(), -1);
+  if (open != dims.end()) {
+    const std::string wish = fmt::format("[{}]", fmt::join(dims, ", "));
+    *open = 1;
+    require(std::find(dims.begin(), dims.end(), -1) == dims.end(),
+            "only one extent of {} may be -1", wish);
+    const std::int64_t known = Shape(dims).elements();
+    require(known > 0 && from.elements() % known == 0, "{} cannot be reshaped to {}", from, wish);
+    *open = from.elements() / known;
+  }
+  Shape to(std::move(dims));
+  require(to.elements() == from.elements(), "{} with {} elements cannot be reshaped to {} with {}",
+          from, from.elements(), to, to.elements());
+  return {{call.dtype(0), std::move(to)}};
+}
+
+std::vector<ValueType> infer_transpose(const OpCall& call) {
+  const Shape& from = call.shape(0);
+  const Ints& permutation = call.attrs.ints("permutation");
+  Ints sorted = permutation;
+  std::sort(sorted.begin(), sorted.end());
+  Ints axes(at(from.rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  require(sorted == axes, "[{}] does not name each axis of {} once", fmt::join(permutation, ", "),
+          from);
+  Ints dims;
+  for (std::int64_t axis : permutation) dims.push_back(from[static_cast<int>(axis)]);
+  return {{call.dtype(0), Shape(std::move(dims))}};
+}
+
+std::vector<ValueType> infer_concat(const OpCall& call) {
+  require(!call.inputs.empty(), "needs at least one value");
+  const ValueType& first = call.inputs[0];
+  const std::int64_t axis = call.attrs.integer("axis");
+  expect_axis(first.shape, axis);
+  const int a = static_cast<int>(axis);
+  std::int64_t extent = 0;
+  for (const ValueType& input : call.inputs) {
+    const bool fits = input.dtype == first.dtype && input.shape.rank() == first.shape.rank() &&
+                      input.shape.with(a, 0) == first.shape.with(a, 0);
+    require(fits, "values differ elsewhere than on axis {}: {} and {}", axis, first.str(),
+            input.str());
+    extent += input.shape[a];
+  }
+  return {{first.dtype, first.shape.with(a, extent)}};
+}
+
+std::vector<ValueType> infer_split(const OpCall& call) {
+  const Shape& from = call.shape(0);
+  const std::int64_t axis = call.attrs.integer("axis");
+  const Ints& sizes = call.attrs.ints("sizes");
+  expect_axis(from, axis);
+  std::int64_t total = 0;
+  std::vector<ValueType> pieces;
+  for (std::int64_t size : sizes) {
+    require(size >= 0, "a size may not be negative: [{}]", fmt::join(sizes, ", "));
+    total += size;
+    pieces.push_back({call.dtype(0), from.with(static_cast<int>(axis), size)});
+  }
+  require(total == from[static_cast<int>(axis)], "sizes [{}] do not add up to axis {} of {}",
+          fmt::join(sizes, ", "), axis, from);
+  return pieces;
+}
+
+std::vector<ValueType> infer_slice(const OpCall& call) {
+  const Shape& from = call.shape(0);
+  const Ints& begin = call.attrs.ints("begin");
+  const Ints& size = call.attrs.ints("size");
+  expect_one_per_axis(from, begin, "begin");
+  expect_one_per_axis(from, size, "size");
+  for (int axis = 0; axis < from.rank(); ++axis) {
+    require(begin[at(axis)] >= 0 && size[at(axis)] >= 0 &&
+                begin[at(axis)] <= from[axis] - size[at(axis)],
+            "begin [{}] with size [{}] leaves {}", fmt::join(begin, ", "), fmt::join(size, ", "),
+            from);
+  }
+  return {{call.dtype(0), Shape(size)}};
+}
+
+std::vector<ValueType> infer_pad(const OpCall& call) {
+  const Shape& from = call.shape(0);
+  const Ints& before = call.attrs.ints("before");
+  const Ints& after = call.attrs.ints("after");
+  expect_one_per_axis(from, before, "before");
+  expect_one_per_axis(from, after, "after");
+  Ints dims;
+  for (int axis = 0; axis < from.rank(); ++axis) {
+    require(before[at(axis)] >= 0 && after[at(axis)] >= 0,
+            "padding may not be negative: before [{}], after [{}]", fmt::join(before, ", "),
+            fmt::join(after, ", "));
+    dims.push_back(before[at(axis)] + from[axis] + after[at(axis)]);
+  }
+  return {{call.dtype(0), Shape(std::move(dims))}};
+}
+
+std::vector<ValueType> infer_broadcast_to(const OpCall& call) {
+  Shape to(call.attrs.ints("shape"));
+  require(broadcast(call.shape(0), to) == to, "{} cannot be broadcast to {}", call.shape(0), to);
+  return {{call.dtype(0), std::move(to)}};
+}
+
+std::vector<ValueType> infer_one_hot(const OpCall& call) {
+  expect_indices(call.inputs[0]);
+  const std::int64_t depth = call.attrs.integer("depth");
+  require(depth > 0, "needs at least one class, not {}", depth);
+  Ints dims = ints_of(call.shape(0));
+  dims.push_back(depth);
+  return {{dtype_named(call.attrs.text("dtype")), Shape(std::move(dims))}};
+}
+
+std::vector<ValueType> infer_gather(const OpCall& call) {
+  expect_indices(call.inputs[1]);
+  const Shape& table = call.shape(0);
+  require(table.rank() > 0, "needs a table with rows, not {}", call.inputs[0].str());
+  Ints dims = ints_of(call.shape(1));
+  dims.insert(dims.end(), table.dims().begin() + 1, table.dims().end());
+  return {{call.dtype(0), Shape(std::move(dims))}};
+}
+
+std::vector<ValueType> infer_gather_grad(const OpCall& call) {
+  expect_indices(call.inputs[1]);
+  const Shape& dy = call.shape(0);
+  const Shape& indices = call.shape(1);
+  const bool fits = dy.rank() >= indices.rank() &&
+                    std::equal(indices.dims().begin(), indices.dims().end(), dy.dims().begin());
+  require(fits, "gradient {} does not begin with the shape of the indices {}", dy, indices);
+  Ints dims = {call.attrs.integer("rows")};
+  dims.insert(dims.end(), dy.dims().begin() + indices.rank(), dy.dims().end());
+  return {{call.dtype(0), Shape(std::move(dims))}};
+}
+
+// Gradient rules. Shapes are copied before nodes are added: they lie in the graph, which grows.
+
+std::vector<Value> grad_reshape(const GradCall& c) {
+  return {reshape(c.grads[0], c.inputs[0].shape())};
+}
+
+std::vector<Value> grad_transpose(const GradCall& c) {
+  const Ints& permutation = c.attrs.ints("permutation");
+  Ints inverse(permutation.size());
+  for (std::size_t i = 0; i < permutation.size(); ++i) {
+    inverse[at(permutation[i])] = static_cast<std::int64_t>(i);
+  }
+  return {transpose(c.grads[0], std::move(inverse))};
+}
+
+std::vector<Value> grad_concat(const GradCall& c) {
+  const int axis = static_cast<int>(c.attrs.integer("axis"));
+  Ints sizes;
+  for (const Value& input : c.inputs) sizes.push_back(input.shape()[axis]);
+  return split(c.grads[0], std::move(sizes), axis);
+}
+
+std::vector<Value> grad_split(const GradCall& c) {
+  const int axis = static_cast<int>(c.attrs.integer("axis"));
+  std::vector<Value> pieces;
+  for (std::size_t i = 0; i < c.outputs.size(); ++i) {
+    const Shape shape = c.outputs[i].shape();
+    const Value zero = c.grads[i].defined() ? Value() : c.graph.scalar(0, c.outputs[i].dtype());
+    pieces.push_back(c.grads[i].defined() ? c.grads[i] : broadcast_to(zero, shape));
+  }
+  return {concat(pieces, axis)};
+}
+
+std::vector<Value> grad_slice(const GradCall& c) {
+  const Ints before = c.attrs.ints("begin");
+  const Ints& size = c.attrs.ints("size");
+  Ints after = ints_of(c.inputs[0].shape());
+  for (std::size_t axis = 0; axis < after.size(); ++axis) after[axis] -= before[axis] + size[axis];
+  return {pad(c.grads[0], before, std::move(after))};
+}
+
+std::vector<Value> grad_pad(const GradCall& c) {
+  const Ints before = c.attrs.ints("before");
+  return {slice(c.grads[0], before, ints_of(c.inputs[0].shape()))};
+}
+
+std::vector<Value> grad_broadcast_to(const GradCall& c) {
+  return {sum_to(c.grads[0], c.inputs[0].shape())};
+}
+
+std::vector<Value> grad_gather(const GradCall& c) {
+  const std::int64_t rows = c.inputs[0].shape()[0];
+  return {gather_grad(c.grads[0], c.inputs[1], rows), Value()};
+}
+
+std::vector<Value> grad_gather_grad(const GradCall& c) {
+  return {gather(c.grads[0], c.inputs[1]), Value()};
+}
+
+// The bytes that move: of a gather and its gradient, the rows that are named, not the whole table.
+Cost cost_gather(const OpCall& call, std::span<const ValueType> outputs) {
+  const auto moved = static_cast<double>(outputs[0].shape.elements());
+  return {.flops = 0,
+          .bytes = 2 * moved * static_cast<double>(size_of(outputs[0].dtype)) +
+                   static_cast<double>(call.shape(1).elements()) *
+                       static_cast<double>(size_of(call.dtype(1)))};
+}
+
+Cost cost_gather_grad(const OpCall& call, std::span<const ValueType> outputs) {
+  const auto added = static_cast<double>(call.shape(0).elements());
+  const auto table = static_cast<double>(outputs[0].shape.elements());
+  return {.flops = added,
+          .bytes = (3 * added + table) * static_cast<double>(size_of(outputs[0].dtype))};
+}
+
+}  // namespace
+
+Value reshape(Value x, Ints shape) {
+  return x.graph().add1(Op::Reshape, {x}, {{"shape", std::move(shape)}});
+}
+
+Value transpose(Value x, Ints permutation) {
+  for (std::int64_t& axis : permutation) axis = wrap_axis(x.shape(), axis);
+  return x.graph().add1(Op::Transpose, {x}, {{"permutation", std::move(permutation)}});
+}
+
+Value concat(std::span<const Value> values, int axis) {
+  require(!values.empty(), "[concat] needs at least one value");
+  const std::int64_t wrapped = wrap_axis(values[0].shape(), axis);
+  return values[0].graph().add(Op::Concat, values, {{"axis", wrapped}}).at(0);
+}
+
+std::vector<Value> split(Value x, Ints sizes, int axis) {
+  const std::int64_t wrapped = wrap_axis(x.shape(), axis);
+  return x.graph().add(Op::Split, {&x, 1}, {{"sizes", std::move(sizes)}, {"axis", wrapped}});
+}
+
+Value slice(Value x, Ints begin, Ints size) {
+  for (std::size_t i = 0; i < std::min(begin.size(), size.size()); ++i) {
+    if (size[i] == -1 && std::cmp_less(i, x.shape().rank())) {
+      size[i] = x.shape()[static_cast<int>(i)] - begin[i];
+    }
+  }
+  return x.graph().add1(Op::Slice, {x}, {{"begin", std::move(begin)}, {"size", std::move(size)}});
+}
+
+Value pad(Value x, Ints before, Ints after, double value) {
+  return x.graph().add1(
+      Op::Pad, {x}, {{"before", std::move(before)}, {"after", std::move(after)}, {"value", value}});
+}
+
+Value broadcast_to(Value x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  return x.graph().add1(Op::BroadcastTo, {x}, {{"shape", ints_of(shape)}});
+}
+
+Value one_hot(Value indices, std::int64_t depth, DType dtype) {
+  return indices.graph().add1(Op::OneHot, {indices},
+                              {{"depth", depth}, {"dtype", std::string(name_of(dtype))}});
+}
+
+Value gather(Value table, Value indices) {
+  return table.graph().add1(Op::Gather, {table, indices});
+}
+
+Value gather_grad(Value dy, Value indices, std::int64_t rows) {
+  return dy.graph().add1(Op::GatherGrad, {dy, indices}, {{"rows", rows}});
+}
+
+std::vector<OpDef> shape_ops() {
+  return {
+      {.op = Op::Reshape,
+       .name = "reshape",
+       .infer = infer_reshape,
+       .gradient = grad_reshape,
+       .view = true},
+      {Op::Transpose, "transpose", infer_transpose, grad_transpose},
+      {Op::Concat, "concat", infer_concat, grad_concat},
+      {Op::Split, "split", infer_split, grad_split},
+      {Op::Slice, "slice", infer_slice, grad_slice},
+      {Op::Pad, "pad", infer_pad, grad_pad},
+      {Op::BroadcastTo, "broadcast_to", infer_broadcast_to, grad_broadcast_to},
+      {Op::OneHot, "one_hot", infer_one_hot},
+      {Op::Gather, "gather", infer_gather, grad_gather, cost_gather},
+      {Op::GatherGrad, "gather_grad", infer_gather_grad, grad_gather_grad, cost_gather_grad},
+  };
+}
+
+}  // namespace lockstep

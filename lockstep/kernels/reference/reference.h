@@ -1,0 +1,22 @@
+// The reference kernels: plain C++ for row-major values, one function an op family. They are what
+// other kernels are checked against, and what a CPU device runs where nothing faster is there.
+#pragma once
+
+#include "lockstep/kernels/kernel.h"
+
+namespace lockstep {
+
+void add_reference_elementwise(KernelLibrary& library);
+void add_reference_activation(KernelLibrary& library);
+void add_reference_reduce(KernelLibrary& library);
+void add_reference_shape(KernelLibrary& library);
+void add_reference_matmul(KernelLibrary& library);
+void add_reference_conv(KernelLibrary& library);
+void add_reference_pool(KernelLibrary& library);
+void add_reference_norm(KernelLibrary& library);
+void add_reference_random(KernelLibrary& library);
+void add_reference_softmax(KernelLibrary& library);
+// Assign, Update and GlobalNorm.
+void add_reference_update(KernelLibrary& library);
+
+}  // namespace lockstep

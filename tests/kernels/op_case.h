@@ -1,0 +1,199 @@
+// OpCase: one row of an op family's case list. The same rows serve agreement between kernel
+// libraries, finite differences (both in op_case_check.h) and speed (bench/).
+//
+//   std::vector<OpCase> matmul_cases() {
+//     return {{.name = "odd_sizes",
+//              .inputs = {f32({5, 7}), f32({7, 3})},
+//              .build = [](Graph&, CaseInputs in) { return matmul(in[0], in[1]); }}};
+//   }
+//
+// A family's list lives in cases_<family>.h; its program is one line in <family>_test.cpp.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/autodiff/gradients.h"
+#include "lockstep/base/random.h"
+#include "lockstep/exec/executor.h"
+#include "lockstep/graph/ops/ops.h"
+#include "lockstep/kernels/kernel.h"
+#include "lockstep/plan/plan.h"
+
+namespace lockstep {
+
+// How an input is filled. Integers and bools are drawn from [low, high).
+struct Fill {
+  enum class Kind { Normal, Uniform };
+  Kind kind = Kind::Normal;
+  double low = 0;
+  double high = 1;
+};
+
+struct CaseInput {
+  DType dtype = DType::F32;  // F32 becomes F64 where finite differences are taken
+  Shape shape = {};
+  Fill fill = {};
+  bool differentiate = true;  // of floating inputs
+};
+
+// The common kinds of inputs.
+inline CaseInput f32(Shape shape) {
+  return {.shape = std::move(shape)};
+}
+inline CaseInput f32_uniform(Shape shape, double low, double high) {
+  return {.shape = std::move(shape), .fill = {Fill::Kind::Uniform, low, high}};
+}
+inline CaseInput f32_positive(Shape shape) {
+  return f32_uniform(std::move(shape), 0.1, 2.0);
+}
+// The same input, held fixed: no gradient is asked for it.
+inline CaseInput held(CaseInput input) {
+  input.differentiate = false;
+  return input;
+}
+// Integers in [0, bound), or in [low, bound).
+inline CaseInput integers(Shape shape, std::int64_t bound, DType dtype = DType::I64,
+                          std::int64_t low = 0) {
+  return {.dtype = dtype,
+          .shape = std::move(shape),
+          .fill = {Fill::Kind::Uniform, static_cast<double>(low), static_cast<double>(bound)},
+          .differentiate = false};
+}
+inline CaseInput bools(Shape shape) {
+  return integers(std::move(shape), 2, DType::Bool);
+}
+
+// One value or several.
+class CaseOutputs {
+ public:
+  CaseOutputs() = default;  // none: what the case does is done to variables
+  CaseOutputs(Value value) : values_{value} {}
+  CaseOutputs(std::vector<Value> values) : values_(std::move(values)) {}
+  const std::vector<Value>& values() const { return values_; }
+
+ private:
+  std::vector<Value> values_;
+};
+
+using CaseInputs = std::span<const Value>;
+
+struct OpCase {
+  std::string name = {};  // letters, digits and underscores
+  std::vector<CaseInput> inputs = {};
+  // Writes the nodes under test. Floating inputs are F32, or all F64: constants and casts follow
+  // the dtype of the inputs.
+  std::function<CaseOutputs(Graph&, CaseInputs)> build = {};
+  bool differentiable = true;    // false: no gradient nodes are added
+  bool timed = false;            // of a size worth timing; finite differences leave it out
+  double tolerance = 1e-5;       // of agreement in f32, relative, in norm
+  double grad_tolerance = 1e-6;  // of finite differences in double, relative, in norm
+};
+
+inline void fill(Tensor& tensor, const Fill& fill, std::uint64_t seed, std::uint64_t stream) {
+  RandomSequence random(seed, stream);
+  dispatch(tensor.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    for (T& element : tensor.values<T>()) {
+      const double unit = fill.low + (fill.high - fill.low) * random.uniform();
+      element = static_cast<T>(fill.kind == Fill::Kind::Normal ? random.normal()
+                               : std::is_same_v<T, bool>       ? std::floor(unit)
+                               : std::is_integral_v<T>         ? std::floor(unit)
+                                                               : unit);
+    }
+  });
+}
+
+// A case as a graph: inputs x0, x1, …; outputs y0, y1, …; and, where it is differentiable, weights
+// w0, … (inputs, one for each floating output) and dx0, … (outputs, one for each floating input
+// that is differentiated): the gradients of sum(y0 * w0) + sum(y1 * w1) + ….
+struct CaseGraph {
+  Graph graph;
+  std::vector<std::string> differentiated;  // names of inputs: "x0"
+};
+
+inline CaseGraph build_graph(const OpCase& op_case, DType floating) {
+  CaseGraph result;
+  Graph& graph = result.graph;
+  std::vector<Value> inputs;
+  std::vector<Value> targets;
+  for (std::size_t i = 0; i < op_case.inputs.size(); ++i) {
+    const CaseInput& input = op_case.inputs[i];
+    const DType dtype = is_floating(input.dtype) ? floating : input.dtype;
+    const std::string name = fmt::format("x{}", i);
+    inputs.push_back(graph.input(name, {dtype, input.shape}));
+    if (op_case.differentiable && is_floating(dtype) && input.differentiate) {
+      result.differentiated.push_back(name);
+      targets.push_back(inputs.back());
+    }
+  }
+  const CaseOutputs outputs = [&] {
+    Graph::NameScope scope(graph, op_case.name);
+    return op_case.build(graph, inputs);
+  }();
+  Value loss;
+  for (std::size_t i = 0; i < outputs.values().size(); ++i) {
+    const Value y = outputs.values()[i];
+    graph.output(fmt::format("y{}", i), y);
+    if (!op_case.differentiable || !is_floating(y.dtype())) continue;
+    const Value weights = graph.input(fmt::format("w{}", i), y.type());
+    const Value term = reduce_sum(mul(y, weights));
+    loss = loss.defined() ? add(loss, term) : term;
+  }
+  if (!targets.empty() && loss.defined()) {
+    const std::vector<Value> grads = gradients(loss, targets);
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      graph.output("d" + result.differentiated[i], grads[i]);
+    }
+  }
+  return result;
+}
+
+// Fills the inputs of a case: the same numbers for a case in every run and for every library.
+inline void fill_inputs(const OpCase& op_case, Executor& executor) {
+  const std::uint64_t seed = hash_name(op_case.name);
+  for (std::size_t i = 0; i < op_case.inputs.size(); ++i) {
+    const std::string name = fmt::format("x{}", i);
+    if (!executor.has_input(name)) continue;
+    Tensor input = executor.input(name);
+    fill(input, op_case.inputs[i].fill, seed, i);
+  }
+  for (const auto& [name, id] : executor.plan().graph.inputs()) {
+    Tensor input = executor.input(name);
+    if (name.starts_with("w")) fill(input, {}, seed, hash_name(name));
+    if (name == kRandomStateInput) {
+      input.copy_from(Tensor::of(std::vector<std::int64_t>{3, 5}, Shape{2}));
+    }
+  }
+}
+
+// A case ready to run: the memory of its variables and its executor.
+class CaseRun {
+ public:
+  CaseRun(const OpCase& op_case, Graph graph, const KernelLibrary& library)
+      : state_(host(), 1), executor_(make_plan(std::move(graph), library), library, state_) {
+    fill_inputs(op_case, executor_);
+  }
+  Executor& executor() { return executor_; }
+  void run() { executor_.run(); }
+  // Copies of all outputs and of all variables, by name.
+  std::vector<std::pair<std::string, Tensor>> results() const {
+    std::vector<std::pair<std::string, Tensor>> results;
+    for (const auto& [name, id] : executor_.plan().graph.outputs()) {
+      results.emplace_back(name, executor_.output(name).clone());
+    }
+    for (const VariableRef& variable : executor_.plan().graph.variables()) {
+      results.emplace_back(variable->name, state_.get(*variable));
+    }
+    return results;
+  }
+
+ private:
+  State state_;
+  Executor executor_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,131 @@
+// What every op case is checked for: the CPU's kernels give what the reference gives, and gradient
+// rules give what central differences in double give.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/op_case.h"
+
+namespace lockstep {
+
+// |a - b| / max(|b|, floor) over all elements; floating tensors of one dtype and shape.
+inline double relative_error(const Tensor& a, const Tensor& b, double floor = 1e-6) {
+  double difference = 0;
+  double size = 0;
+  dispatch(a.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const auto x = a.values<T>();
+    const auto y = b.values<T>();
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double p = static_cast<double>(x[i]);
+      const double q = static_cast<double>(y[i]);
+      if (p == q && std::isinf(p)) continue;
+      difference += (p - q) * (p - q);
+      size += q * q;
+    }
+  });
+  return std::sqrt(difference) / std::max(std::sqrt(size), floor);
+}
+
+inline void expect_agreement(const OpCase& op_case) {
+  CaseRun reference(op_case, build_graph(op_case, DType::F32).graph, reference_kernels());
+  CaseRun cpu(op_case, build_graph(op_case, DType::F32).graph, cpu_kernels());
+  reference.run();
+  cpu.run();
+  const auto expected = reference.results();
+  const auto actual = cpu.results();
+  ASSERT_EQ(expected.size(), actual.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto& [name, want] = expected[i];
+    const auto& [same_name, have] = actual[i];
+    ASSERT_EQ(name, same_name);
+    ASSERT_EQ(want.dtype(), have.dtype()) << name;
+    ASSERT_EQ(want.shape(), have.shape()) << name;
+    if (is_floating(want.dtype())) {
+      EXPECT_LE(relative_error(have, want), op_case.tolerance) << name;
+    } else {
+      EXPECT_TRUE(have.same_bits(want)) << name;
+    }
+  }
+}
+
+// sum((after - before) * weights) over the floating outputs of a case.
+inline double weighted_change(const CaseRun& run, Executor& executor,
+                              const std::vector<std::pair<std::string, Tensor>>& before) {
+  const auto after = run.results();
+  double change = 0;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    const auto& [name, tensor] = after[i];
+    if (!name.starts_with("y") || tensor.dtype() != DType::F64) continue;
+    const Tensor weights = executor.input("w" + name.substr(1));
+    const auto x = before[i].second.values<double>();
+    const auto y = tensor.values<double>();
+    const auto w = weights.values<double>();
+    for (std::size_t k = 0; k < y.size(); ++k) change += (y[k] - x[k]) * w[k];
+  }
+  return change;
+}
+
+inline void expect_gradients(const OpCase& op_case) {
+  constexpr double kStep = 1e-5;
+  constexpr std::size_t kMostElements = 40;
+  CaseGraph case_graph = build_graph(op_case, DType::F64);
+  CaseRun run(op_case, std::move(case_graph.graph), reference_kernels());
+  Executor& executor = run.executor();
+  run.run();
+  std::vector<Tensor> grads;
+  for (const std::string& name : case_graph.differentiated) {
+    grads.push_back(executor.output("d" + name).clone());
+  }
+  for (std::size_t g = 0; g < grads.size(); ++g) {
+    Tensor input = executor.input(case_graph.differentiated[g]);
+    ASSERT_EQ(grads[g].shape(), input.shape()) << case_graph.differentiated[g];
+    const auto x = input.values<double>();
+    const auto dx = grads[g].values<double>();
+    RandomSequence random(hash_name(op_case.name), 1000 + g);
+    double difference = 0;
+    double size = 0;
+    for (std::size_t n = 0; n < std::min(x.size(), kMostElements); ++n) {
+      const std::size_t i = x.size() <= kMostElements ? n : random.below(x.size());
+      const double kept = x[i];
+      x[i] = kept - kStep;
+      run.run();
+      const auto below = run.results();
+      x[i] = kept + kStep;
+      run.run();
+      const double slope = weighted_change(run, executor, below) / (2 * kStep);
+      x[i] = kept;
+      difference += (slope - dx[i]) * (slope - dx[i]);
+      size += slope * slope;
+    }
+    EXPECT_LE(std::sqrt(difference), op_case.grad_tolerance * (std::sqrt(size) + 1e-3))
+        << "gradient of " << case_graph.differentiated[g] << ", of norm " << std::sqrt(size);
+  }
+}
+
+inline std::string case_name(const testing::TestParamInfo<OpCase>& info) {
+  return info.param.name;
+}
+
+// So that a failing case prints its name, not its bytes.
+inline void PrintTo(const OpCase& op_case, std::ostream* out) {
+  *out << op_case.name;
+}
+
+}  // namespace lockstep
+
+// The tests of a family, for the one file that holds them: LOCKSTEP_OP_CASES(MatMul,
+// matmul_cases()).
+#define LOCKSTEP_OP_CASES(Family, cases)                                    \
+  class Family##Cases : public testing::TestWithParam<lockstep::OpCase> {}; \
+  TEST_P(Family##Cases, CpuKernelsAgreeWithTheReference) {                  \
+    lockstep::expect_agreement(GetParam());                                 \
+  }                                                                         \
+  TEST_P(Family##Cases, GradientsAreThoseOfFiniteDifferences) {             \
+    if (GetParam().differentiable && !GetParam().timed) {                   \
+      lockstep::expect_gradients(GetParam());                               \
+    }                                                                       \
+  }                                                                         \
+  INSTANTIATE_TEST_SUITE_P(All, Family##Cases, testing::ValuesIn(cases), lockstep::case_name)
