@@ -14,27 +14,28 @@ namespace lockstep {
 
 // Clipping; at most one of the three.
 struct Clip {
-  std::optional<double> value;
-  std::optional<double> norm;         // of each parameter's gradient
-  std::optional<double> global_norm;  // of all together
+  std::optional<double> value = {};
+  std::optional<double> norm = {};         // of each parameter's gradient
+  std::optional<double> global_norm = {};  // of all together
 };
 
 // A handle; copies are the same optimizer.
 class Optimizer {
  public:
   struct Rule {
-    std::string name;  // of ops/update.h
-    Attrs attrs;
-    std::vector<std::string> slots;  // names of its slots: {"m", "v"}
-    double slot_start = 0.0;         // value that slots start with
+    std::string name = "";  // of ops/update.h
+    Attrs attrs = {};
+    std::vector<std::string> slots = {};  // names of its slots: {"m", "v"}
+    double slot_start = 0.0;              // value that slots start with
   };
   Optimizer() = default;
   Optimizer(Rule rule, Schedule learning_rate, Clip clip);
 
   bool defined() const { return impl_ != nullptr; }
   // Writes the update: gradients are sums over examples, `weight` (f32 scalar) what they are
-  // divided by. Also counts the iteration. Slots are made at the first call and remembered by
-  // parameter, so that a second graph (another batch size) continues them.
+  // divided by. Also counts the iteration. Where the weight is 0, nothing changes and nothing is
+  // counted. Slots ("<optimizer>/<slot>/<parameter>") are made at the first call and remembered by
+  // parameter, so that a second graph (another batch size) continues them. No parameters: no nodes.
   void apply(Graph& graph, std::span<const VariableRef> parameters,
              std::span<const Value> gradients, Value weight) const;
 

@@ -63,8 +63,8 @@ struct PolynomialDecayOptions {
   WarmUp warm_up = {};
 };
 struct PiecewiseConstantOptions {
-  std::vector<std::int64_t> boundaries;  // values[i] holds up to and including boundaries[i]
-  std::vector<double> values;            // one more than boundaries
+  std::vector<std::int64_t> boundaries = {};  // values[i] holds up to and including boundaries[i]
+  std::vector<double> values = {};            // one more than boundaries
   WarmUp warm_up = {};
 };
 
