@@ -1,0 +1,356 @@
+// Convolutions and their gradients by oneDNN. Layouts are its own choice: channels in blocks of the
+// vector width, filters to match. Groups: oneDNN splits the filter's output axis in two, which a
+// Layout cannot say, so grouped filters stay row-major and are reordered inside the kernel.
+#include "lockstep/base/error.h"
+#include "lockstep/kernels/onednn/onednn.h"
+
+namespace lockstep::onednn {
+namespace {
+
+using dnnl::memory;
+
+// What all three nodes of a convolution share, in oneDNN's terms.
+struct Convolution {
+  ValueType image;
+  ValueType filter;
+  ValueType result;
+  bool biased = false;
+  std::int64_t groups = 1;
+  memory::dims strides, dilates, before, after;
+  dnnl::primitive_attr attributes = user_scratchpad();
+
+  Convolution(const KernelCall& call, ValueType x, ValueType w, ValueType y)
+      : image(std::move(x)), filter(std::move(w)), result(std::move(y)) {
+    groups = call.attrs().integer("groups");
+    const Ints& s = call.attrs().ints("strides");
+    const Ints& d = call.attrs().ints("dilations");
+    const Ints& p = call.attrs().ints("padding");
+    strides = {s[0], s[1]};
+    dilates = {d[0] - 1, d[1] - 1};
+    before = {p[0], p[2]};
+    after = {p[1], p[3]};
+  }
+
+  bool grouped() const { return groups > 1; }
+
+  memory::dims filter_dims() const {
+    const Shape& f = filter.shape;
+    if (!grouped()) return {f[3], f[2], f[0], f[1]};
+    return {groups, f[3] / groups, f[2], f[0], f[1]};
+  }
+  memory::desc any_filter() const {
+    return {filter_dims(), memory::data_type::f32, memory::format_tag::any};
+  }
+  // The filter as it lies row-major: (kh, kw, I, O).
+  memory::desc plain_filter() const {
+    const Shape& f = filter.shape;
+    const std::int64_t o = f[3];
+    const std::int64_t i = f[2] * o;
+    if (!grouped()) return {filter_dims(), memory::data_type::f32, {1, o, f[1] * i, i}};
+    return {filter_dims(), memory::data_type::f32, {o / groups, 1, o, f[1] * i, i}};
+  }
+  memory::desc bias() const {
+    return biased ? memory::desc({filter.shape[3]}, memory::data_type::f32, memory::format_tag::a)
+                  : memory::desc();
+  }
+
+  dnnl::convolution_forward::primitive_desc forward(const memory::desc& x, const memory::desc& w,
+                                                    const memory::desc& y) const {
+    const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_training,
+                                               dnnl::algorithm::convolution_direct, x, w, bias(), y,
+                                               strides, dilates, before, after);
+    return {desc, attributes, engine()};
+  }
+  // oneDNN's gradients want to know the forward convolution that they belong to.
+  dnnl::convolution_forward::primitive_desc hint() const {
+    Convolution plain = *this;
+    plain.attributes = user_scratchpad();
+    return plain.forward(any_desc(image, kImageAxes), any_filter(), any_desc(result, kImageAxes));
+  }
+  dnnl::convolution_backward_data::primitive_desc grad_input(const memory::desc& dx,
+                                                             const memory::desc& w,
+                                                             const memory::desc& dy) const {
+    const dnnl::convolution_backward_data::desc desc(dnnl::algorithm::convolution_direct, dx, w, dy,
+                                                     strides, dilates, before, after);
+    return {desc, attributes, engine(), hint()};
+  }
+  dnnl::convolution_backward_weights::primitive_desc grad_filter(const memory::desc& x,
+                                                                 const memory::desc& dw,
+                                                                 const memory::desc& dy) const {
+    const dnnl::convolution_backward_weights::desc desc(
+        dnnl::algorithm::convolution_direct, x, dw, bias(), dy, strides, dilates, before, after);
+    return {desc, attributes, engine(), hint()};
+  }
+};
+
+Convolution forward_of(const KernelCall& call) {
+  Convolution conv(call, call.input(0).type, call.input(1).type, call.output(0).type);
+  conv.biased = call.in_count() > 2;
+  const std::string kind = call.attrs().text_or_empty("activation");
+  if (!kind.empty() && kind != "linear") {
+    dnnl::post_ops ops;
+    ensure(append_activation(ops, kind, call.attrs().real("alpha")), "conv2d cannot fuse {}", kind);
+    conv.attributes.set_post_ops(ops);
+  }
+  return conv;
+}
+
+Convolution grad_input_of(const KernelCall& call) {
+  return {call, call.output(0).type, call.input(1).type, call.input(0).type};
+}
+
+Convolution grad_filter_of(const KernelCall& call) {
+  Convolution conv(call, call.input(0).type, call.output(0).type, call.input(1).type);
+  conv.biased = call.node.outputs.size() > 1;
+  return conv;
+}
+
+// The descriptor of a value as the plan has it; for a filter of several groups, "any": the kernel
+// reorders it.
+memory::desc filter_desc(const Convolution& conv, const ValueInfo& value) {
+  return conv.grouped() ? conv.any_filter() : to_desc(value, kFilterAxes);
+}
+
+// The primitive for a node whose layouts are decided. Asking with "any" first matters: oneDNN then
+// may use strides for axes of extent one by which it recognises its fastest kernels.
+template <class Make, class Matches>
+auto describe(Make make, const memory::desc& any_first, const memory::desc& any_filter,
+              const memory::desc& any_last, Matches matches, const memory::desc& first,
+              const memory::desc& filter, const memory::desc& last) {
+  auto free = make(any_first, any_filter, any_last);
+  return matches(free) ? free : make(first, filter, last);
+}
+
+bool lies_as(const memory::desc& desc, const ValueInfo& value, const Axes& axes) {
+  const std::optional<Layout> layout = to_layout(desc, axes);
+  return layout && *layout == value.layout;
+}
+bool filter_lies_as(const Convolution& conv, const memory::desc& desc, const ValueInfo& value) {
+  return conv.grouped() || lies_as(desc, value, kFilterAxes);
+}
+
+auto forward_desc(const KernelCall& call) {
+  const Convolution conv = forward_of(call);
+  return describe(
+      [&](const auto& x, const auto& w, const auto& y) { return conv.forward(x, w, y); },
+      any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
+      [&](const auto& desc) {
+        return lies_as(desc.src_desc(), call.input(0), kImageAxes) &&
+               filter_lies_as(conv, desc.weights_desc(), call.input(1)) &&
+               lies_as(desc.dst_desc(), call.output(0), kImageAxes);
+      },
+      to_desc(call.input(0), kImageAxes), filter_desc(conv, call.input(1)),
+      to_desc(call.output(0), kImageAxes));
+}
+
+auto grad_input_desc(const KernelCall& call) {
+  const Convolution conv = grad_input_of(call);
+  return describe(
+      [&](const auto& dx, const auto& w, const auto& dy) { return conv.grad_input(dx, w, dy); },
+      any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
+      [&](const auto& desc) {
+        return lies_as(desc.diff_src_desc(), call.output(0), kImageAxes) &&
+               filter_lies_as(conv, desc.weights_desc(), call.input(1)) &&
+               lies_as(desc.diff_dst_desc(), call.input(0), kImageAxes);
+      },
+      to_desc(call.output(0), kImageAxes), filter_desc(conv, call.input(1)),
+      to_desc(call.input(0), kImageAxes));
+}
+
+auto grad_filter_desc(const KernelCall& call) {
+  const Convolution conv = grad_filter_of(call);
+  return describe(
+      [&](const auto& x, const auto& dw, const auto& dy) { return conv.grad_filter(x, dw, dy); },
+      any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
+      [&](const auto& desc) {
+        return lies_as(desc.src_desc(), call.input(0), kImageAxes) &&
+               filter_lies_as(conv, desc.diff_weights_desc(), call.output(0)) &&
+               lies_as(desc.diff_dst_desc(), call.input(1), kImageAxes);
+      },
+      to_desc(call.input(0), kImageAxes), filter_desc(conv, call.output(0)),
+      to_desc(call.input(1), kImageAxes));
+}
+
+// A convolution whose grouped filter is reordered on its way in, or its gradient on its way out.
+// Workspace: the filter in oneDNN's layout, then the scratchpad.
+class GroupedKernel final : public Kernel {
+ public:
+  GroupedKernel(dnnl::primitive primitive, std::vector<PrimitiveKernel::Argument> arguments,
+                memory::desc plain, memory::desc blocked, bool gradient, memory::desc scratchpad)
+      : plain_(std::move(plain)),
+        blocked_(std::move(blocked)),
+        gradient_(gradient),
+        primitive_(std::move(primitive), std::move(arguments), std::move(scratchpad)),
+        reorder_(gradient ? dnnl::reorder::primitive_desc(engine(), blocked_, engine(), plain_)
+                          : dnnl::reorder::primitive_desc(engine(), plain_, engine(), blocked_)),
+        stream_(engine()) {}
+
+  // In a binding for the primitive, the filter is the workspace's beginning.
+  void bind(const Binding& binding) override {
+    Binding inner = binding;
+    inner.workspace = binding.workspace + aligned(blocked_.get_size());
+    const std::byte* plain = gradient_ ? binding.outputs[0] : binding.inputs[1];
+    if (gradient_) {
+      inner.outputs[0] = binding.workspace;
+    } else {
+      inner.inputs[1] = binding.workspace;
+    }
+    primitive_.bind(inner);
+    memory theirs(blocked_, engine(), binding.workspace);
+    memory ours(plain_, engine(), const_cast<std::byte*>(plain));
+    memories_ = gradient_ ? std::vector{theirs, ours} : std::vector{ours, theirs};
+    list_ = {{DNNL_ARG_FROM, memories_[0].get()}, {DNNL_ARG_TO, memories_[1].get()}};
+  }
+
+  void run(Stream& stream) override {
+    if (gradient_) primitive_.run(stream);
+    const dnnl_status_t status =
+        dnnl_primitive_execute(reorder_.get(), stream_.get(), 2, list_.data());
+    ensure(status == dnnl_success, "oneDNN refused to reorder a filter");
+    if (!gradient_) primitive_.run(stream);
+  }
+
+  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+ private:
+  memory::desc plain_, blocked_;
+  bool gradient_;
+  PrimitiveKernel primitive_;
+  dnnl::reorder reorder_;
+  std::vector<memory> memories_;
+  std::vector<dnnl_exec_arg_t> list_;
+  dnnl::stream stream_;
+};
+
+std::unique_ptr<Kernel> finish(const Convolution& conv, dnnl::primitive primitive,
+                               std::vector<PrimitiveKernel::Argument> arguments,
+                               const memory::desc& filter, bool gradient,
+                               const memory::desc& scratchpad) {
+  if (!conv.grouped()) {
+    return std::make_unique<PrimitiveKernel>(std::move(primitive), std::move(arguments),
+                                             scratchpad);
+  }
+  return std::make_unique<GroupedKernel>(std::move(primitive), std::move(arguments),
+                                         conv.plain_filter(), filter, gradient, scratchpad);
+}
+
+std::size_t bytes_for(const Convolution& conv, const memory::desc& filter,
+                      const memory::desc& scratchpad) {
+  const std::size_t own = conv.grouped() ? GroupedKernel::aligned(filter.get_size()) : 0;
+  return own + scratchpad.get_size();
+}
+
+std::unique_ptr<Kernel> make_forward(const KernelCall& call) {
+  const auto desc = forward_desc(call);
+  std::vector<PrimitiveKernel::Argument> arguments = {
+      {DNNL_ARG_SRC, desc.src_desc(), false, 0},
+      {DNNL_ARG_WEIGHTS, desc.weights_desc(), false, 1},
+      {DNNL_ARG_DST, desc.dst_desc(), true, 0}};
+  if (call.in_count() > 2) arguments.push_back({DNNL_ARG_BIAS, desc.bias_desc(), false, 2});
+  return finish(forward_of(call), dnnl::convolution_forward(desc), std::move(arguments),
+                desc.weights_desc(), false, desc.scratchpad_desc());
+}
+
+std::unique_ptr<Kernel> make_grad_input(const KernelCall& call) {
+  const auto desc = grad_input_desc(call);
+  return finish(grad_input_of(call), dnnl::convolution_backward_data(desc),
+                {{DNNL_ARG_DIFF_SRC, desc.diff_src_desc(), true, 0},
+                 {DNNL_ARG_WEIGHTS, desc.weights_desc(), false, 1},
+                 {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), false, 0}},
+                desc.weights_desc(), false, desc.scratchpad_desc());
+}
+
+std::unique_ptr<Kernel> make_grad_filter(const KernelCall& call) {
+  const auto desc = grad_filter_desc(call);
+  std::vector<PrimitiveKernel::Argument> arguments = {
+      {DNNL_ARG_SRC, desc.src_desc(), false, 0},
+      {DNNL_ARG_DIFF_WEIGHTS, desc.diff_weights_desc(), true, 0},
+      {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), false, 1}};
+  if (call.node.outputs.size() > 1) {
+    arguments.push_back({DNNL_ARG_DIFF_BIAS, desc.diff_bias_desc(), true, 1});
+  }
+  return finish(grad_filter_of(call), dnnl::convolution_backward_weights(desc),
+                std::move(arguments), desc.diff_weights_desc(), true, desc.scratchpad_desc());
+}
+
+std::size_t forward_workspace(const KernelCall& call) {
+  const auto desc = forward_desc(call);
+  return bytes_for(forward_of(call), desc.weights_desc(), desc.scratchpad_desc());
+}
+std::size_t grad_input_workspace(const KernelCall& call) {
+  const auto desc = grad_input_desc(call);
+  return bytes_for(grad_input_of(call), desc.weights_desc(), desc.scratchpad_desc());
+}
+std::size_t grad_filter_workspace(const KernelCall& call) {
+  const auto desc = grad_filter_desc(call);
+  return bytes_for(grad_filter_of(call), desc.diff_weights_desc(), desc.scratchpad_desc());
+}
+
+// The layouts that oneDNN picks by itself; row-major for any that a Layout cannot say.
+Layout image_layout(const memory::desc& desc) {
+  return to_layout(desc, kImageAxes).value_or(Layout{});
+}
+Layout filter_layout(const Convolution& conv, const memory::desc& desc) {
+  return conv.grouped() ? Layout{} : to_layout(desc, kFilterAxes).value_or(Layout{});
+}
+
+NodeLayouts forward_layouts(const KernelCall& call) {
+  if (!f32_and_not_empty(call)) return {};
+  const Convolution conv = forward_of(call);
+  const auto desc = conv.forward(any_desc(conv.image, kImageAxes), conv.any_filter(),
+                                 any_desc(conv.result, kImageAxes));
+  NodeLayouts wish{{image_layout(desc.src_desc()), filter_layout(conv, desc.weights_desc())},
+                   {image_layout(desc.dst_desc())}};
+  if (conv.biased) wish.inputs.emplace_back();
+  return wish;
+}
+
+NodeLayouts grad_input_layouts(const KernelCall& call) {
+  if (!f32_and_not_empty(call)) return {};
+  const Convolution conv = grad_input_of(call);
+  const auto desc = conv.grad_input(any_desc(conv.image, kImageAxes), conv.any_filter(),
+                                    any_desc(conv.result, kImageAxes));
+  return {{image_layout(desc.diff_dst_desc()), filter_layout(conv, desc.weights_desc())},
+          {image_layout(desc.diff_src_desc())}};
+}
+
+NodeLayouts grad_filter_layouts(const KernelCall& call) {
+  if (!f32_and_not_empty(call)) return {};
+  const Convolution conv = grad_filter_of(call);
+  const auto desc = conv.grad_filter(any_desc(conv.image, kImageAxes), conv.any_filter(),
+                                     any_desc(conv.result, kImageAxes));
+  NodeLayouts wish{{image_layout(desc.src_desc()), image_layout(desc.diff_dst_desc())},
+                   {filter_layout(conv, desc.diff_weights_desc())}};
+  if (conv.biased) wish.outputs.emplace_back();
+  return wish;
+}
+
+bool fuses(const KernelCall&, std::string_view activation) {
+  dnnl::post_ops ops;
+  return append_activation(ops, std::string(activation), 0.0);
+}
+
+}  // namespace
+
+void add_conv(KernelLibrary& library) {
+  library.add(Op::Conv2D, {.name = "onednn.conv2d",
+                           .supports = f32_and_not_empty,
+                           .make = make_forward,
+                           .workspace_bytes = forward_workspace,
+                           .layouts = forward_layouts,
+                           .fuses_activation = fuses});
+  library.add(Op::Conv2DGradInput, {.name = "onednn.conv2d_grad_input",
+                                    .supports = f32_and_not_empty,
+                                    .make = make_grad_input,
+                                    .workspace_bytes = grad_input_workspace,
+                                    .layouts = grad_input_layouts,
+                                    .fuses_activation = nullptr});
+  library.add(Op::Conv2DGradFilter, {.name = "onednn.conv2d_grad_filter",
+                                     .supports = f32_and_not_empty,
+                                     .make = make_grad_filter,
+                                     .workspace_bytes = grad_filter_workspace,
+                                     .layouts = grad_filter_layouts,
+                                     .fuses_activation = nullptr});
+}
+
+}  // namespace lockstep::onednn

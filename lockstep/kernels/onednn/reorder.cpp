@@ -1,0 +1,51 @@
+// Changes of layout by oneDNN's reorders.
+#include <numeric>
+
+#include "lockstep/kernels/onednn/onednn.h"
+
+namespace lockstep::onednn {
+namespace {
+
+Axes same_axes(const KernelCall& call) {
+  Axes axes(static_cast<std::size_t>(call.in_shape(0).rank()));
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+bool supports(const KernelCall& call) {
+  const DType dtype = call.in_dtype(0);
+  return call.in_shape(0).elements() > 0 && call.in_shape(0).rank() > 0 &&
+         (dtype == DType::F32 || dtype == DType::U8 || dtype == DType::I32);
+}
+
+dnnl::reorder::primitive_desc describe(const KernelCall& call) {
+  const Axes axes = same_axes(call);
+  return dnnl::reorder::primitive_desc(engine(), to_desc(call.input(0), axes), engine(),
+                                       to_desc(call.output(0), axes), user_scratchpad());
+}
+
+std::unique_ptr<Kernel> make(const KernelCall& call) {
+  const auto desc = describe(call);
+  return std::make_unique<PrimitiveKernel>(
+      dnnl::reorder(desc),
+      std::vector<PrimitiveKernel::Argument>{{DNNL_ARG_FROM, desc.src_desc(), false, 0},
+                                             {DNNL_ARG_TO, desc.dst_desc(), true, 0}},
+      desc.scratchpad_desc());
+}
+
+std::size_t workspace(const KernelCall& call) {
+  return describe(call).scratchpad_desc().get_size();
+}
+
+}  // namespace
+
+void add_reorder(KernelLibrary& library) {
+  library.add(Op::Reorder, {.name = "onednn.reorder",
+                            .supports = supports,
+                            .make = make,
+                            .workspace_bytes = workspace,
+                            .layouts = nullptr,
+                            .fuses_activation = nullptr});
+}
+
+}  // namespace lockstep::onednn
