@@ -18,5 +18,7 @@ void add_reference_random(KernelLibrary& library);
 void add_reference_softmax(KernelLibrary& library);
 // Assign, Update and GlobalNorm.
 void add_reference_update(KernelLibrary& library);
+// Reorder.
+void add_reference_layout(KernelLibrary& library);
 
 }  // namespace lockstep

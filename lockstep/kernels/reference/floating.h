@@ -1,0 +1,42 @@
+// What the reference kernels of floating-point ops share.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "lockstep/kernels/kernel.h"
+#include "lockstep/tensor/tensor.h"
+
+// A function compiled once for each level of the instruction set; the machine's is picked when the
+// program starts. It goes in front of plain functions, not of templates.
+#if defined(__x86_64__) && defined(__gnu_linux__)
+#define LOCKSTEP_EVERY_ISA \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define LOCKSTEP_EVERY_ISA
+#endif
+
+namespace lockstep {
+
+inline bool is_f32_or_f64(DType dtype) {
+  return dtype == DType::F32 || dtype == DType::F64;
+}
+
+// Row-major, with an input 0 in f32 or f64.
+inline bool supports_floating(const KernelCall& call) {
+  return call.row_major() && is_f32_or_f64(call.in_dtype(0));
+}
+
+// Calls make(T{}) with the C++ type of input 0.
+template <class F>
+std::unique_ptr<Kernel> make_floating(const KernelCall& call, F&& make) {
+  if (call.in_dtype(0) == DType::F64) return make(double{});
+  return make(float{});
+}
+
+// Iterations for parallel_for that make a piece worth a thread, where one costs `work` operations.
+inline std::int64_t grain_for(std::int64_t work) {
+  return 1 + 32768 / (work + 1);
+}
+
+}  // namespace lockstep

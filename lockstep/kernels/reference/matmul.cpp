@@ -1,0 +1,134 @@
+// Matrix products, row by row of the result. Columns are taken in tiles that stay in registers and
+// L1; sums run in short pieces that are added up in double, so that long inner dimensions keep
+// their precision. Rows are independent: the number of threads does not change the result.
+#include <algorithm>
+#include <array>
+
+#include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/reference/fused_activation.h"
+#include "lockstep/kernels/reference/floating.h"
+#include "lockstep/kernels/reference/reference.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kTile = 128;   // columns
+constexpr std::int64_t kPiece = 256;  // terms of a sum
+
+struct Product {
+  std::int64_t batches = 1;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool one_b = false;  // one right matrix for all batches
+  bool bias = false;
+};
+
+Product product_of(const KernelCall& call) {
+  const Shape& a = call.in_shape(0);
+  Product p;
+  p.transpose_a = call.attrs().flag("transpose_a");
+  p.transpose_b = call.attrs().flag("transpose_b");
+  for (int axis = 0; axis + 2 < a.rank(); ++axis) p.batches *= a[axis];
+  p.m = a[p.transpose_a ? -1 : -2];
+  p.k = a[p.transpose_a ? -2 : -1];
+  p.n = call.out_shape(0)[-1];
+  p.one_b = call.in_shape(1).rank() == 2;
+  p.bias = call.in_count() > 2;
+  return p;
+}
+
+// totals[j] += sum over k of a[k * a_step] * b[k, j], for the columns of a tile.
+template <class T>
+void add_rows(const T* a, std::int64_t a_step, const T* b, std::int64_t b_step, std::int64_t k,
+              std::int64_t columns, double* totals) {
+  std::array<T, kTile> piece;
+  for (std::int64_t begin = 0; begin < k; begin += kPiece) {
+    const std::int64_t end = std::min(begin + kPiece, k);
+    std::fill_n(piece.begin(), columns, T(0));
+    for (std::int64_t i = begin; i < end; ++i) {
+      const T factor = a[i * a_step];
+      const T* row = b + i * b_step;
+      for (std::int64_t j = 0; j < columns; ++j)
+        piece[static_cast<std::size_t>(j)] += factor * row[j];
+    }
+    for (std::int64_t j = 0; j < columns; ++j) totals[j] += piece[static_cast<std::size_t>(j)];
+  }
+}
+
+// The dot product of a[i * a_step] and b[i].
+template <class T>
+double dot(const T* a, std::int64_t a_step, const T* b, std::int64_t k) {
+  double total = 0;
+  for (std::int64_t begin = 0; begin < k; begin += kPiece) {
+    const std::int64_t end = std::min(begin + kPiece, k);
+    T piece = 0;
+    if (a_step == 1) {
+#pragma omp simd reduction(+ : piece)
+      for (std::int64_t i = begin; i < end; ++i) piece += a[i] * b[i];
+    } else {
+      for (std::int64_t i = begin; i < end; ++i) piece += a[i * a_step] * b[i];
+    }
+    total += piece;
+  }
+  return total;
+}
+
+template <class T>
+void multiply_row(const Product& p, const T* a, const T* b, const T* bias, T* y) {
+  const std::int64_t a_step = p.transpose_a ? p.m : 1;
+  std::array<double, kTile> totals;
+  for (std::int64_t begin = 0; begin < p.n; begin += kTile) {
+    const std::int64_t columns = std::min(kTile, p.n - begin);
+    for (std::int64_t j = 0; j < columns; ++j) {
+      totals[static_cast<std::size_t>(j)] =
+          bias == nullptr ? 0.0 : static_cast<double>(bias[begin + j]);
+    }
+    if (p.transpose_b) {
+      for (std::int64_t j = 0; j < columns; ++j) {
+        totals[static_cast<std::size_t>(j)] += dot(a, a_step, b + (begin + j) * p.k, p.k);
+      }
+    } else {
+      add_rows(a, a_step, b + begin, p.n, p.k, columns, totals.data());
+    }
+    for (std::int64_t j = 0; j < columns; ++j)
+      y[begin + j] = static_cast<T>(totals[static_cast<std::size_t>(j)]);
+  }
+}
+
+template <class T>
+std::unique_ptr<Kernel> make_matmul_of(const KernelCall& call) {
+  return make_kernel([p = product_of(call),
+                      activation = RowActivation<T>(call.attrs())](const Binding& binding) {
+    const T* bias = p.bias ? binding.in<T>(2) : nullptr;
+    parallel_for(p.batches * p.m, grain_for(p.n * p.k), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const std::int64_t batch = row / p.m;
+        const std::int64_t i = row % p.m;
+        const T* a = binding.in<T>(0) + batch * p.m * p.k + (p.transpose_a ? i : i * p.k);
+        const T* b = binding.in<T>(1) + (p.one_b ? 0 : batch * p.k * p.n);
+        T* y = binding.out<T>(0) + row * p.n;
+        multiply_row(p, a, b, bias, y);
+        activation.apply(y, p.n);
+      }
+    });
+  });
+}
+
+std::unique_ptr<Kernel> make_matmul(const KernelCall& call) {
+  return make_floating(call, [&](auto zero) { return make_matmul_of<decltype(zero)>(call); });
+}
+
+}  // namespace
+
+void add_reference_matmul(KernelLibrary& library) {
+  library.add(Op::MatMul,
+              {.name = "reference.matmul",
+               .supports = supports_floating,
+               .make = make_matmul,
+               .fuses_activation = [](const KernelCall&, std::string_view) { return true; }});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,246 @@
+// The update rules of graph/ops/update.h as sweeps over flat memory: one pass that reads gradient
+// and slots and writes parameter and slots. Scalars are worked out once, before the sweep.
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace lockstep {
+
+enum class UpdateRule { Sgd, SgdMomentum, Adam, RmsProp, Adagrad, Lars, Lamb };
+
+// Neighbours in memory that are updated alike. A slot that the rule does not keep is null.
+template <class T>
+struct UpdateRange {
+  T* parameter = nullptr;
+  const T* gradient = nullptr;
+  std::array<T*, 3> slots = {};
+  std::int64_t count = 0;
+
+  UpdateRange piece(std::int64_t begin, std::int64_t end) const {
+    UpdateRange result{parameter + begin, gradient + begin, {}, end - begin};
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      result.slots[i] = slots[i] == nullptr ? nullptr : slots[i] + begin;
+    }
+    return result;
+  }
+};
+
+template <class T>
+struct UpdateScalars {
+  T rate = 0;
+  T scale = 1;                                  // of the gradient, clipping by norm included
+  T clip = std::numeric_limits<T>::infinity();  // of each element of the scaled gradient
+  T keep = 1;                                   // 1 - rate · decoupled weight decay
+  T decay = 0;                                  // lars, lamb: weight decay inside the rule
+  T epsilon = 0;
+  T momentum = 0;
+  T beta_1 = 0;     // 1 - beta_1; rmsprop: rho
+  T beta_2 = 0;     // 1 - beta_2; rmsprop: 1 - rho
+  T step = 0;       // adam: the rate with the corrections of both moments; lars: the local rate
+  T correct_1 = 1;  // lamb: 1 / (1 - beta_1^t)
+  T correct_2 = 1;  // lamb: 1 / (1 - beta_2^t)
+  bool nesterov = false;
+};
+
+#define LOCKSTEP_SWEEP __attribute__((always_inline)) inline
+
+// The gradient as a rule sees it. A NaN goes through.
+template <class T>
+LOCKSTEP_SWEEP T seen(T gradient, const UpdateScalars<T>& s) {
+  const T g = gradient * s.scale;
+  const T below = g > s.clip ? s.clip : g;
+  return below < -s.clip ? -s.clip : below;
+}
+
+template <class T>
+LOCKSTEP_SWEEP void sweep_sgd(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  T* p = r.parameter;
+  const T* g = r.gradient;
+#pragma omp simd
+  for (std::int64_t i = 0; i < r.count; ++i) p[i] = p[i] * s.keep - s.rate * seen(g[i], s);
+}
+
+template <class T>
+LOCKSTEP_SWEEP void sweep_sgd_momentum(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  T* p = r.parameter;
+  const T* g = r.gradient;
+  T* v = r.slots[0];
+  // p += ahead · v + push · (rate · g), for both kinds of momentum.
+  const T ahead = s.nesterov ? s.momentum : T(1);
+  const T push = s.nesterov ? T(1) : T(0);
+#pragma omp simd
+  for (std::int64_t i = 0; i < r.count; ++i) {
+    const T move = s.rate * seen(g[i], s);
+    const T velocity = s.momentum * v[i] - move;
+    v[i] = velocity;
+    p[i] = p[i] * s.keep + (ahead * velocity - push * move);
+  }
+}
+
+template <class T>
+LOCKSTEP_SWEEP void sweep_adam(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  T* p = r.parameter;
+  const T* g = r.gradient;
+  T* m = r.slots[0];
+  T* v = r.slots[1];
+#pragma omp simd
+  for (std::int64_t i = 0; i < r.count; ++i) {
+    const T x = seen(g[i], s);
+    const T first = m[i] + (x - m[i]) * s.beta_1;
+    const T second = v[i] + (x * x - v[i]) * s.beta_2;
+    m[i] = first;
+    v[i] = second;
+    p[i] = p[i] * s.keep - s.step * first / (std::sqrt(second) + s.epsilon);
+  }
+}
+
+template <class T, bool kMomentum, bool kCentered>
+LOCKSTEP_SWEEP void sweep_rmsprop_as(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  T* p = r.parameter;
+  const T* g = r.gradient;
+  T* v = r.slots[0];
+  T* m = r.slots[1];
+  T* mean = r.slots[2];
+#pragma omp simd
+  for (std::int64_t i = 0; i < r.count; ++i) {
+    const T x = seen(g[i], s);
+    const T square = s.beta_1 * v[i] + s.beta_2 * x * x;
+    v[i] = square;
+    T deviation = square;
+    if constexpr (kCentered) {
+      const T average = s.beta_1 * mean[i] + s.beta_2 * x;
+      mean[i] = average;
+      deviation -= average * average;
+    }
+    T move = s.rate * x / std::sqrt(deviation + s.epsilon);
+    if constexpr (kMomentum) {
+      move += s.momentum * m[i];
+      m[i] = move;
+    }
+    p[i] = p[i] * s.keep - move;
+  }
+}
+
+template <class T>
+LOCKSTEP_SWEEP void sweep_rmsprop(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  const bool momentum = r.slots[1] != nullptr;
+  const bool centered = r.slots[2] != nullptr;
+  if (momentum && centered) return sweep_rmsprop_as<T, true, true>(r, s);
+  if (momentum) return sweep_rmsprop_as<T, true, false>(r, s);
+  if (centered) return sweep_rmsprop_as<T, false, true>(r, s);
+  sweep_rmsprop_as<T, false, false>(r, s);
+}
+
+template <class T>
+LOCKSTEP_SWEEP void sweep_adagrad(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  T* p = r.parameter;
+  const T* g = r.gradient;
+  T* a = r.slots[0];
+#pragma omp simd
+  for (std::int64_t i = 0; i < r.count; ++i) {
+    const T x = seen(g[i], s);
+    const T sum = a[i] + x * x;
+    a[i] = sum;
+    p[i] = p[i] * s.keep - s.rate * x / std::sqrt(sum + s.epsilon);
+  }
+}
+
+// LARS (You, Gitman, Ginsburg, 2017).
+template <class T>
+LOCKSTEP_SWEEP void sweep_lars(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  T* p = r.parameter;
+  const T* g = r.gradient;
+  T* v = r.slots[0];
+#pragma omp simd
+  for (std::int64_t i = 0; i < r.count; ++i) {
+    const T velocity = s.momentum * v[i] + s.step * (seen(g[i], s) + s.decay * p[i]);
+    v[i] = velocity;
+    p[i] -= velocity;
+  }
+}
+
+// LAMB (You et al., 2019): the direction from the moments; lamb_moments brings them up to date.
+template <class T>
+LOCKSTEP_SWEEP T lamb_direction(T p, T m, T v, const UpdateScalars<T>& s) {
+  return m * s.correct_1 / (std::sqrt(v * s.correct_2) + s.epsilon) + s.decay * p;
+}
+
+template <class T>
+LOCKSTEP_SWEEP void sweep_lamb_moments(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  const T* g = r.gradient;
+  T* m = r.slots[0];
+  T* v = r.slots[1];
+#pragma omp simd
+  for (std::int64_t i = 0; i < r.count; ++i) {
+    const T x = seen(g[i], s);
+    m[i] += (x - m[i]) * s.beta_1;
+    v[i] += (x * x - v[i]) * s.beta_2;
+  }
+}
+
+template <class T>
+LOCKSTEP_SWEEP void sweep_lamb(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  T* p = r.parameter;
+  const T* m = r.slots[0];
+  const T* v = r.slots[1];
+#pragma omp simd
+  for (std::int64_t i = 0; i < r.count; ++i) p[i] -= s.step * lamb_direction(p[i], m[i], v[i], s);
+}
+
+template <class T>
+LOCKSTEP_SWEEP void sweep_rule(UpdateRule rule, const UpdateRange<T>& r,
+                               const UpdateScalars<T>& s) {
+  switch (rule) {
+    case UpdateRule::Sgd:
+      return sweep_sgd(r, s);
+    case UpdateRule::SgdMomentum:
+      return sweep_sgd_momentum(r, s);
+    case UpdateRule::Adam:
+      return sweep_adam(r, s);
+    case UpdateRule::RmsProp:
+      return sweep_rmsprop(r, s);
+    case UpdateRule::Adagrad:
+      return sweep_adagrad(r, s);
+    case UpdateRule::Lars:
+      return sweep_lars(r, s);
+    case UpdateRule::Lamb:
+      return sweep_lamb(r, s);
+  }
+}
+
+// Which elements a norm is of.
+enum class NormOf { Parameter, Gradient, LambDirection };
+
+template <class T>
+LOCKSTEP_SWEEP double sum_of_squares(NormOf what, const UpdateRange<T>& r,
+                                     const UpdateScalars<T>& s) {
+  double sum = 0;
+  if (what == NormOf::Parameter) {
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < r.count; ++i) {
+      const auto x = static_cast<double>(r.parameter[i]);
+      sum += x * x;
+    }
+  } else if (what == NormOf::Gradient) {
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < r.count; ++i) {
+      const auto x = static_cast<double>(seen(r.gradient[i], s));
+      sum += x * x;
+    }
+  } else {
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < r.count; ++i) {
+      const auto x =
+          static_cast<double>(lamb_direction(r.parameter[i], r.slots[0][i], r.slots[1][i], s));
+      sum += x * x;
+    }
+  }
+  return sum;
+}
+
+#undef LOCKSTEP_SWEEP
+
+}  // namespace lockstep
