@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,14 @@ struct BatchOptions {
   bool drop_remainder = false;
 };
 
+// Makes an element of an element. It must not write into the tensors that it is given, and must
+// give the same result for the same element, or saved positions mean nothing.
+using MapFunction = std::function<Element(const Element&)>;
+struct MapOptions {
+  // What the function returns. Where nothing is said, it is called once with zeros to find out.
+  std::vector<ElementSpec> spec = {};
+};
+
 class DatasetNode;
 
 class Dataset {
@@ -49,6 +58,9 @@ class Dataset {
   Dataset take(std::int64_t count) const;
   Dataset skip(std::int64_t count) const;
   Dataset repeat(std::int64_t count = -1) const;  // -1: for ever
+  Dataset map(MapFunction function, MapOptions options = {}) const;
+  // Makes elements ahead of their use, on a thread of its own. A position saved with prefetch can
+  // be restored without, and the other way round.
   Dataset prefetch(int buffer = AUTOTUNE) const;
 
   std::vector<ElementSpec> element_spec() const;

@@ -1,0 +1,49 @@
+// Ready-made data sets.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "lockstep/data/dataset.h"
+
+namespace lockstep::datasets {
+
+struct Split {
+  Dataset train;
+  Dataset test;
+};
+
+struct FashionMnistOptions {
+  // Where the four IDX files lie. Debian's package dataset-fashion-mnist puts them here.
+  std::filesystem::path directory = "/usr/share/datasets/fashion-mnist";
+};
+
+// 60,000 and 10,000 pictures of clothes of 10 kinds (Xiao, Rasul, Vollgraf, 2017). Elements are an
+// image, f32 (28, 28, 1) from 0 to 1, and its label, i32 (). Images stay bytes in memory and become
+// floats, times 1/255, as they are read. DataError, saying what to install, without the files.
+Split fashion_mnist(FashionMnistOptions options = {});
+
+// The same from a folder of the user's own IDX files, plain or .gz: train-images…, train-labels…,
+// and t10k- or test-images…, …-labels…. Images have 3 axes (one channel) or 4; labels have one and
+// count from 0. Images of bytes are scaled as above; others are taken as f32 as they are.
+// DataError, naming the file, where one is missing, doubled or invalid, or the counts differ.
+Split idx_directory(const std::filesystem::path& directory);
+// Whether a folder has the training images that idx_directory looks for.
+bool is_idx_directory(const std::filesystem::path& directory);
+
+struct SyntheticOptions {
+  Shape sample = {28, 28, 1};
+  std::int64_t count = 1024;  // all samples are kept in memory
+  std::int64_t classes = 10;
+  std::uint64_t seed = 0;
+};
+
+// Noise to measure speed with: f32 samples of mean 0 and deviation 1, i32 labels below `classes`.
+Dataset synthetic(SyntheticOptions options = {});
+
+// One more than the greatest label, the second component of the elements, which is i32. UsageError
+// where there is none, or a data set without end.
+std::int64_t count_classes(const Dataset& dataset);
+
+}  // namespace lockstep::datasets

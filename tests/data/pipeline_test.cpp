@@ -1,0 +1,215 @@
+// What every pipeline must do, whatever it is made of.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "lockstep/data/dataset.h"
+
+namespace lockstep {
+namespace {
+
+Dataset numbers(std::int64_t count) {
+  std::vector<std::int32_t> values(static_cast<std::size_t>(count));
+  std::iota(values.begin(), values.end(), 0);
+  std::vector<float> halves(values.size() * 2);
+  for (std::size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<float>(i) * 0.5f;
+  return Dataset::from_tensors({Tensor::of(values, {count}), Tensor::of(halves, {count, 2})});
+}
+
+Element doubled(const Element& element) {
+  Element result{element[0].clone(), element[1]};
+  for (std::int32_t& value : result[0].values<std::int32_t>()) value *= 2;
+  return result;
+}
+
+struct Case {
+  const char* name;
+  Dataset dataset;
+};
+
+std::vector<Case> cases() {
+  const Dataset ten = numbers(10);
+  const ShuffleOptions all{.seed = 7};
+  const ShuffleOptions some{.buffer = 4, .seed = 7};
+  return {
+      {"tensors", ten},
+      {"empty", numbers(0)},
+      {"emptyShuffledRepeatedBatched", numbers(0).shuffle(all).repeat().batch(3)},
+      {"shuffleAll", ten.shuffle(all)},
+      {"shuffleSome", ten.shuffle(some)},
+      {"shuffleBufferLargerThanData", ten.shuffle({.buffer = 100, .seed = 7})},
+      {"shuffleBufferOfOne", ten.shuffle({.buffer = 1, .seed = 7})},
+      {"shuffleTwice", ten.shuffle(some).shuffle({.buffer = 3, .seed = 8})},
+      {"shuffleBatches", ten.batch(3).shuffle(some)},
+      {"shuffleBatchesAll", ten.batch(3).shuffle(all)},
+      {"shuffleMapped", ten.map(doubled).shuffle(some)},
+      {"shuffleMappedShuffle", ten.shuffle(all).map(doubled).shuffle(some).batch(2)},
+      {"batch", ten.batch(3)},
+      {"batchWithoutRemainder", ten.batch(3, {.drop_remainder = true})},
+      {"batchOfBatches", numbers(12).batch(2).batch(3)},
+      {"shuffleBatch", ten.shuffle(all).batch(4)},
+      {"take", ten.take(4)},
+      {"takeNothing", ten.take(0)},
+      {"takeMore", ten.take(40)},
+      {"skip", ten.skip(4)},
+      {"skipMore", ten.skip(40)},
+      {"skipMapped", ten.map(doubled).skip(4)},
+      {"shuffleSkipTakeBatch", ten.shuffle(all).skip(2).take(7).batch(2)},
+      {"repeat", ten.repeat(3)},
+      {"repeatNever", ten.repeat(0)},
+      {"shuffleRepeatBatch", ten.shuffle(some).repeat(3).batch(4)},
+      {"repeatShuffle", ten.repeat(3).shuffle(some)},
+      {"repeatShuffleAll", ten.repeat(3).shuffle(all)},
+      {"repeatForEver", ten.shuffle(all).repeat().take(25).batch(4)},
+      {"repeatMapped", ten.map(doubled).repeat(2)},
+      {"mapBatch", ten.map(doubled).batch(3)},
+      {"batchMap", ten.batch(3).map(doubled)},
+      {"prefetch", ten.prefetch()},
+      {"prefetchOne", ten.shuffle(all).batch(3).prefetch(1)},
+      {"prefetchMany", ten.shuffle(some).batch(1).prefetch(100)},
+      {"prefetchTwice", ten.batch(1).prefetch(2).map(doubled).prefetch(3)},
+      {"prefetchInside", ten.prefetch(2).shuffle(some).batch(3)},
+      {"repeatPrefetched", ten.shuffle(all).prefetch(3).repeat(3).batch(4)},
+      {"everything", ten.shuffle(some).map(doubled).skip(1).repeat(2).take(15).batch(4).prefetch()},
+  };
+}
+
+std::vector<Element> rest_of(Iterator& iterator) {
+  std::vector<Element> elements;
+  while (std::optional<Element> element = iterator.next()) {
+    Element copy;
+    for (const Tensor& tensor : *element) copy.push_back(tensor.clone());
+    elements.push_back(std::move(copy));
+  }
+  return elements;
+}
+
+bool same(const std::vector<Element>& a, std::span<const Element> b) {
+  return std::ranges::equal(a, b, [](const Element& x, const Element& y) {
+    return std::ranges::equal(x, y,
+                              [](const Tensor& s, const Tensor& t) { return s.same_bits(t); });
+  });
+}
+
+TEST(Pipeline, APositionSavedAnywhereGivesTheSameRest) {
+  for (const auto& [name, dataset] : cases()) {
+    for (const std::uint64_t epoch : {0, 5}) {
+      const std::vector<Element> all = rest_of(*dataset.iterator(epoch));
+      const auto iterator = dataset.iterator(epoch);
+      for (std::size_t k = 0; k <= all.size(); ++k) {
+        const std::string position = iterator->save();
+        const auto rest = std::span(all).subspan(k);
+        const auto restored = dataset.iterator(epoch + 1);
+        restored->restore(position);
+        EXPECT_EQ(restored->save(), position) << name << " at " << k;
+        EXPECT_TRUE(same(rest_of(*restored), rest)) << name << " at " << k;
+        restored->restore(position);
+        EXPECT_TRUE(same(rest_of(*restored), rest)) << name << " again, at " << k;
+        iterator->next();
+      }
+      EXPECT_TRUE(same(rest_of(*iterator), {})) << name;
+    }
+  }
+}
+
+TEST(Pipeline, APositionOfAnotherKindIsRefusedAndChangesNothing) {
+  const std::vector<Case> all = cases();
+  for (const auto& [name, dataset] : all) {
+    const auto iterator = dataset.iterator();
+    iterator->next();
+    const std::string before = iterator->save();
+    for (const auto& [other_name, other] : {Case{"fewer", numbers(9).shuffle({.seed = 7})},
+                                            Case{"otherSeed", numbers(10).shuffle({.seed = 1})}}) {
+      EXPECT_THROW(iterator->restore(other.iterator()->save()), UsageError)
+          << name << " from " << other_name;
+    }
+    EXPECT_THROW(iterator->restore(""), UsageError) << name;
+    EXPECT_THROW(iterator->restore("nonsense, but long enough to be one"), UsageError) << name;
+    EXPECT_THROW(iterator->restore(before.substr(0, before.size() - 1)), UsageError) << name;
+    EXPECT_THROW(iterator->restore(before + "x"), UsageError) << name;
+    EXPECT_EQ(iterator->save(), before) << name;
+  }
+}
+
+TEST(Pipeline, ADamagedPositionIsRefusedAndChangesNothing) {
+  for (const auto& [name, dataset] : cases()) {
+    const auto iterator = dataset.iterator();
+    iterator->next();
+    const std::string before = iterator->save();
+    std::string damaged = before;
+    damaged[damaged.size() - 2] = '\x7F';  // the last count becomes huge
+    EXPECT_THROW(iterator->restore(damaged), UsageError) << name;
+    EXPECT_EQ(iterator->save(), before) << name;
+  }
+}
+
+TEST(Pipeline, CardinalityAndSpecAreWhatIterationGives) {
+  for (const auto& [name, dataset] : cases()) {
+    const std::vector<Element> all = rest_of(*dataset.iterator());
+    if (dataset.cardinality()) {
+      EXPECT_EQ(*dataset.cardinality(), std::ssize(all)) << name;
+    }
+    if (all.empty()) continue;
+    std::vector<ElementSpec> spec;
+    for (const Tensor& tensor : all[0]) spec.push_back({tensor.dtype(), tensor.shape()});
+    EXPECT_EQ(dataset.element_spec(), spec) << name;
+  }
+}
+
+TEST(Pipeline, BatchesWrittenToTheCallersMemoryAreTheSame) {
+  for (const auto& [name, dataset] : cases()) {
+    const std::vector<ElementSpec> spec = dataset.element_spec();
+    if (spec[0].shape.rank() != 1 || spec[1].shape.rank() != 2) continue;
+    const auto expected = dataset.iterator();
+    const auto iterator = dataset.iterator();
+    Element destination;
+    for (const auto& [dtype, shape] : spec) destination.emplace_back(dtype, shape);
+    while (const auto rows = iterator->next_into(destination)) {
+      const std::optional<Element> element = expected->next();
+      ASSERT_TRUE(element) << name;
+      for (std::size_t i = 0; i < spec.size(); ++i) {
+        EXPECT_TRUE(destination[i].rows(0, *rows).same_bits((*element)[i])) << name;
+      }
+      EXPECT_EQ(iterator->save(), expected->save()) << name;
+    }
+    EXPECT_FALSE(expected->next()) << name;
+  }
+}
+
+TEST(Pipeline, TwoIteratorsDoNotDisturbEachOther) {
+  for (const auto& [name, dataset] : cases()) {
+    const auto all = rest_of(*dataset.iterator());
+    const auto first = dataset.iterator();
+    const auto second = dataset.iterator();
+    first->next();
+    EXPECT_TRUE(same(rest_of(*second), all)) << name;
+    EXPECT_EQ(rest_of(*first).size(), all.empty() ? 0 : all.size() - 1) << name;
+  }
+}
+
+TEST(Pipeline, AnIteratorOutlivesItsDataset) {
+  std::unique_ptr<Iterator> iterator;
+  {
+    const Dataset dataset = numbers(10).shuffle({.seed = 1}).map(doubled).repeat(2).prefetch();
+    iterator = dataset.iterator();
+  }
+  EXPECT_EQ(rest_of(*iterator).size(), 20u);
+}
+
+TEST(Pipeline, PositionsGoFromPrefetchedToPlainAndBack) {
+  const Dataset plain = numbers(10).shuffle({.buffer = 4, .seed = 3}).batch(3);
+  const Dataset prefetched =
+      numbers(10).prefetch(2).shuffle({.buffer = 4, .seed = 3}).prefetch(2).batch(3).prefetch();
+  const auto all = rest_of(*plain.iterator());
+  for (const auto& [from, to] : {std::pair(plain, prefetched), std::pair(prefetched, plain)}) {
+    const auto iterator = from.iterator();
+    iterator->next();
+    iterator->next();
+    const auto restored = to.iterator();
+    restored->restore(iterator->save());
+    EXPECT_TRUE(same(rest_of(*restored), std::span(all).subspan(2)));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
