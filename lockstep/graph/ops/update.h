@@ -37,6 +37,9 @@ namespace lockstep {
 // All rules but lars and lamb take weight_decay too where it is not 0 (decoupled: p -= r *
 // weight_decay * p before the rule), and clip_value (each |g| at most that) where it is there;
 // clip_norm (the norm of each parameter's g at most that) for any rule.
+//
+// A scale of 0 (an empty global batch, a step to be skipped) changes nothing: parameters and slots
+// keep their bits, whatever the gradients hold.
 struct UpdateInputs {
   Value rate;
   Value scale;

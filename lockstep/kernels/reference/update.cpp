@@ -168,6 +168,7 @@ class UpdateKernel final : public Kernel {
   }
 
   void run(Stream&) override {
+    if (*scale_ == 0.0F) return;  // an empty global batch, or a step to be skipped
     const UpdateScalars<T> scalars = scalars_for<T>(options_, static_cast<double>(*rate_),
                                                     static_cast<double>(*scale_), *iterations_ + 1);
     for (const UpdateRange<T>& range : ranges_) update(range, scalars);
