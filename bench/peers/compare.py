@@ -1,0 +1,142 @@
+"""Runs ours and the peers in turn, round by round, and prints medians side by side.
+
+Every measurement is a process of its own; its peak memory is what the system counted for it.
+Rounds are interleaved, so that a slow minute of the machine hits all alike.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+PEERS = pathlib.Path(__file__).parent
+BATCH = {"mlp": 32, "lenet": 64, "resnet50": 16}
+STEPS = {"mlp": 5000, "lenet": 60, "resnet50": 4}
+# What docs and issues promise: ours against the best of each peer.
+GOALS = {("mlp", "PyTorch"): 4.5, ("mlp", "JAX"): 1.5, ("lenet", "PyTorch"): 2.5,
+         ("resnet50", "PyTorch"): 1.2}
+
+
+def run(command):
+    """The process's output, its seconds and its peak memory in bytes."""
+    begin = time.perf_counter()
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output = child.stdout.read()
+    complaint = child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{complaint.decode()[-2000:]}")
+    return output.decode(), time.perf_counter() - begin, usage.ru_maxrss * 1024
+
+
+def contenders(work, lockstep, cores):
+    """Name, team and command of everything that runs this work."""
+    python = sys.executable
+    threads = sorted({1, cores})
+    rows = []
+    for count in threads:
+        rows.append((f"Lockstep, {count} core(s)", "Lockstep",
+                     [lockstep, "bench", "--model", work, "--batch-per-replica", str(BATCH[work]),
+                      "--replicas", "1", "--cores", str(count), "--steps", str(STEPS[work]),
+                      "--json", "-"]))
+    for count in threads:
+        rows.append((f"PyTorch, {count} thread(s)", "PyTorch",
+                     [python, PEERS / "torch_cpu.py", work, "--threads", str(count)]))
+    if work != "resnet50":
+        rows.append(("JAX", "JAX", [python, PEERS / "jax_cpu.py", work]))
+    return rows
+
+
+def step_ms(output):
+    result = json.loads(output)
+    return result["results"][0]["step_ms"] if "results" in result else result["step_ms"]
+
+
+def compare_work(work, options):
+    rows = contenders(work, options.lockstep, options.cores)
+    times = {name: [] for name, _, _ in rows}
+    memory = {name: [] for name, _, _ in rows}
+    for turn in range(options.rounds):
+        # Every other round runs backwards: nobody always follows the same neighbour.
+        for name, _, command in rows if turn % 2 == 0 else reversed(rows):
+            output, _, peak = run(command)
+            times[name].append(step_ms(output))
+            memory[name].append(peak)
+    result = {"work": work, "batch": BATCH[work], "rounds": options.rounds, "rows": []}
+    best = {}
+    for name, team, _ in rows:
+        row = {"name": name, "team": team, "step_ms": statistics.median(times[name]),
+               "all_ms": times[name], "peak_rss_bytes": max(memory[name])}
+        result["rows"].append(row)
+        if team not in best or row["step_ms"] < best[team]["step_ms"]:
+            best[team] = row
+    ours = best["Lockstep"]
+    result["ratios"] = {team: row["step_ms"] / ours["step_ms"] for team, row in best.items()
+                        if team != "Lockstep"}
+    result["memory_ratios"] = {team: ours["peak_rss_bytes"] / row["peak_rss_bytes"]
+                               for team, row in best.items() if team != "Lockstep"}
+    return result
+
+
+def compare_start(options):
+    """From the start of the process until the first training step of the MLP is done."""
+    python = sys.executable
+    rows = [("Lockstep", [options.lockstep, "bench", "--model", "mlp", "--batch-per-replica", "32",
+                          "--steps", "1", "--json", "-"]),
+            ("PyTorch", [python, PEERS / "torch_cpu.py", "mlp", "--threads", str(options.cores),
+                         "--first-step"]),
+            ("JAX", [python, PEERS / "jax_cpu.py", "mlp", "--first-step"])]
+    seconds = {name: [] for name, _ in rows}
+    for _ in range(max(options.rounds, 3)):
+        for name, command in rows:
+            seconds[name].append(run(command)[1])
+    return {"work": "start", "seconds": {name: statistics.median(values)
+                                         for name, values in seconds.items()}}
+
+
+def print_work(result):
+    print(f"\n{result['work']}, batch {result['batch']} ({result['rounds']} rounds, medians)")
+    for row in result["rows"]:
+        spread = f"{min(row['all_ms']):.3f} … {max(row['all_ms']):.3f}"
+        print(f"  {row['name']:<24}{row['step_ms']:>12.3f} ms   ({spread})"
+              f"   {row['peak_rss_bytes'] / 2**20:>8.0f} MiB")
+    for team, ratio in result["ratios"].items():
+        goal = GOALS.get((result["work"], team))
+        verdict = "" if goal is None else f"   goal {goal}×: {'holds' if ratio >= goal else 'MISSED'}"
+        print(f"  {ratio:.2f}× as fast as {team}, {result['memory_ratios'][team]:.2f}× its memory"
+              f"{verdict}")
+
+
+def print_start(result):
+    print("\nprocess start until the first MLP step is done")
+    for name, seconds in result["seconds"].items():
+        print(f"  {name:<24}{seconds:>12.3f} s")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lockstep", required=True)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json")
+    parser.add_argument("work", nargs="*")
+    options = parser.parse_args()
+    options.cores = len(os.sched_getaffinity(0))
+
+    results = []
+    for work in options.work or [*BATCH, "start"]:
+        results.append(compare_start(options) if work == "start" else compare_work(work, options))
+        (print_start if work == "start" else print_work)(results[-1])
+        sys.stdout.flush()
+    if options.json:
+        text = json.dumps({"cores": options.cores, "results": results}, indent=2)
+        if options.json == "-":
+            print(text)
+        else:
+            pathlib.Path(options.json).write_text(text + "\n")
+
+
+main()

@@ -1,0 +1,84 @@
+"""PyTorch's side of bench/compare: one model trained on random samples in one process.
+
+usage: torch_cpu.py {mlp,lenet,resnet50} --threads N [--first-step]
+Prints one JSON object: the median time of a step, in milliseconds.
+"""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+from torch import nn
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def lenet():
+    features = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    head = [nn.Flatten(), nn.Linear(7 * 7 * 64, 128), nn.ReLU(), nn.Linear(128, 10)]
+    return nn.Sequential(*features, *head)
+
+
+def resnet50():
+    from torchvision.models import resnet50 as build
+    return build()
+
+
+# model, shape of a sample, classes, batch, steps to time
+WORK = {
+    "mlp": (mlp, (784,), 10, 32, 2000),
+    "lenet": (lenet, (1, 28, 28), 10, 64, 40),
+    "resnet50": (resnet50, (3, 224, 224), 1000, 16, 3),
+}
+
+
+def make_step(name):
+    build, shape, classes, batch, _ = WORK[name]
+    torch.manual_seed(0)
+    model = build()
+    samples = torch.randn(batch, *shape)
+    labels = torch.randint(0, classes, (batch,))
+    if name == "resnet50":  # PyTorch's faster layout for it
+        model = model.to(memory_format=torch.channels_last)
+        samples = samples.to(memory_format=torch.channels_last)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    else:
+        optimizer = torch.optim.Adam(model.parameters())
+    criterion = nn.CrossEntropyLoss()
+
+    def step():
+        optimizer.zero_grad()
+        criterion(model(samples), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", choices=WORK)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--first-step", action="store_true", help="end behind the first step")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+
+    step = make_step(options.model)
+    step()
+    if options.first_step:
+        return
+    count = WORK[options.model][-1]
+    for _ in range(max(1, count // 10)):
+        step()
+    times = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begin)
+    print(json.dumps({"version": torch.__version__, "step_ms": statistics.median(times) * 1e3}))
+
+
+main()

@@ -1,0 +1,190 @@
+// The program's flags, exit codes and JSON are a contract: scripts outside the project rely on it.
+#include <gtest/gtest.h>
+
+#include "cli/program.h"
+
+namespace lockstep {
+namespace {
+
+void expect_wrong_use(const Program& program, const std::string& arguments,
+                      const std::string& mention) {
+  const Outcome outcome = program.run(arguments);
+  EXPECT_EQ(outcome.code, 2) << arguments;
+  EXPECT_EQ(outcome.error_lines(), 1u) << arguments << "\n" << outcome.err;
+  EXPECT_NE(outcome.err.find(mention), std::string::npos) << arguments << "\n" << outcome.err;
+  EXPECT_TRUE(outcome.out.empty()) << arguments << "\n" << outcome.out;
+}
+
+double sum_of(const nlohmann::json& attribution) {
+  double sum = 0;
+  for (const char* part : {"compute", "communication", "input", "wait", "host"}) {
+    sum += attribution.at(part).get<double>();
+  }
+  return sum;
+}
+
+TEST(Cli, WrongFlagsGetOneLineAndCodeTwo) {
+  const Program program;
+  expect_wrong_use(program, "", "subcommand");
+  expect_wrong_use(program, "levitate", "levitate");
+  expect_wrong_use(program, "train --frobnicate", "--frobnicate");
+  expect_wrong_use(program, "train --epochs many", "--epochs");
+  expect_wrong_use(program, "train --model transmogrifier --data synthetic", "transmogrifier");
+  expect_wrong_use(program, "train --data synthetic --optimizer sorcery", "sorcery");
+  expect_wrong_use(program, "bench --batch-per-replica 0", "--batch-per-replica");
+  expect_wrong_use(program, "bench --devices cuda:0", "cuda:0");
+  expect_wrong_use(program, "bench --replicas 2", "--replicas 2");
+  expect_wrong_use(program, "bench --cores 100000", "--cores");
+  expect_wrong_use(program, "bench --precision mixed_float16", "mixed_float16");
+  expect_wrong_use(program, "bench --global-batch 32 --batch-per-replica 16", "--global-batch 32");
+}
+
+TEST(Cli, HelpAndVersionSucceed) {
+  const Program program;
+  for (const char* arguments : {"--help", "train --help", "bench --help", "plan --help"}) {
+    const Outcome outcome = program.run(arguments);
+    EXPECT_EQ(outcome.code, 0) << arguments;
+    EXPECT_TRUE(outcome.err.empty()) << arguments;
+    EXPECT_FALSE(outcome.out.empty()) << arguments;
+  }
+  EXPECT_EQ(program.run("--version").code, 0);
+}
+
+TEST(Cli, DevicesListsTheCpuAndSaysWhyBackendsAreMissing) {
+  const Program program;
+  const Outcome outcome = program.run("devices --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = outcome.json();
+  const auto& device = json.at("devices").at(0);
+  EXPECT_EQ(device.at("name"), "cpu:0");
+  EXPECT_EQ(device.at("kind"), "cpu");
+  EXPECT_GE(device.at("cores").get<int>(), 1);
+  EXPECT_GT(device.at("memory_bytes").get<std::int64_t>(), 0);
+  for (const auto& missing : json.at("missing")) {
+    EXPECT_FALSE(missing.at("backend").get<std::string>().empty());
+    EXPECT_FALSE(missing.at("why").get<std::string>().empty());
+  }
+}
+
+TEST(Cli, BenchPrintsOneJsonObject) {
+  const Program program;
+  const Outcome outcome =
+      program.run("bench --model mlp --batch-per-replica 8 --steps 5 --ops --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = outcome.json();
+  EXPECT_EQ(json.at("model"), "mlp");
+  EXPECT_EQ(json.at("batch_per_replica"), 8);
+  const auto& result = json.at("results").at(0);
+  EXPECT_EQ(result.at("replicas"), 1);
+  EXPECT_GT(result.at("step_ms").get<double>(), 0);
+  EXPECT_NEAR(result.at("samples_per_s").get<double>() * result.at("step_ms").get<double>(), 8e3,
+              1);
+  EXPECT_EQ(result.at("efficiency"), 1.0);
+  EXPECT_GT(result.at("peak_bytes").get<std::int64_t>(), 784 * 128 * 4 * 3);  // weights, m and v
+  EXPECT_NEAR(sum_of(result.at("attribution")), 1.0, 1e-6);
+  EXPECT_FALSE(result.at("ops").empty());
+}
+
+TEST(Cli, PlanShowsEveryStepWithItsMemoryAndTheTotals) {
+  const Program program;
+  const Outcome text = program.run("plan --model mlp --batch 16");
+  ASSERT_EQ(text.code, 0) << text.err;
+  for (const char* word : {"matmul", "update", "arena offset", "peak memory", "GFLOP"}) {
+    EXPECT_NE(text.out.find(word), std::string::npos) << word;
+  }
+  const Outcome outcome = program.run("plan --model mlp --batch 16 --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = outcome.json();
+  EXPECT_EQ(json.at("peak_bytes").get<std::int64_t>(),
+            json.at("arena_bytes").get<std::int64_t>() +
+                json.at("variable_bytes").get<std::int64_t>() +
+                json.at("constant_bytes").get<std::int64_t>());
+  EXPECT_FALSE(json.at("steps").empty());
+}
+
+TEST(Cli, TrainWritesItsResultAndACheckpoint) {
+  const Program program;
+  const Outcome outcome = program.run(
+      "train --model mlp --data synthetic --epochs 2 --steps 4 --batch-per-replica 8 "
+      "--run-dir run --json result.json --trace trace.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(program.text("result.json"));
+  EXPECT_EQ(json.at("model"), "mlp");
+  EXPECT_TRUE(json.at("strategy").is_string());
+  EXPECT_EQ(json.at("devices"), nlohmann::json::array({"cpu:0"}));
+  EXPECT_EQ(json.at("replicas"), 1);
+  EXPECT_EQ(json.at("global_batch"), 8);
+  EXPECT_EQ(json.at("steps"), 8);
+  EXPECT_GT(json.at("seconds").get<double>(), 0);
+  ASSERT_EQ(json.at("epochs").size(), 2u);
+  const auto& epoch = json.at("epochs").at(1);
+  EXPECT_EQ(epoch.at("epoch"), 1);
+  EXPECT_TRUE(epoch.at("loss").is_number());
+  EXPECT_TRUE(epoch.at("metrics").at("accuracy").is_number());
+  EXPECT_TRUE(epoch.at("val_loss").is_number());
+  EXPECT_TRUE(epoch.at("val_metrics").at("accuracy").is_number());
+  EXPECT_GT(epoch.at("samples_per_s").get<double>(), 0);
+  EXPECT_GT(json.at("step_ms").at("median").get<double>(), 0);
+  EXPECT_GE(json.at("step_ms").at("p99").get<double>(),
+            json.at("step_ms").at("median").get<double>());
+  EXPECT_GT(json.at("peak_bytes").get<std::int64_t>(), 0);
+  EXPECT_NEAR(sum_of(json.at("attribution")), 1.0, 1e-6);
+  EXPECT_TRUE(std::filesystem::exists(program.folder() / json.at("checkpoint").get<std::string>()));
+  EXPECT_FALSE(nlohmann::json::parse(program.text("trace.json")).empty());
+}
+
+TEST(Cli, AResumedRunEndsWhereAnUninterruptedOneDoes) {
+  const Program program;
+  const std::string common =
+      "train --model mlp --data synthetic --steps 4 --batch-per-replica 8 --json -";
+  const Outcome whole = program.run(common + " --epochs 3 --run-dir whole");
+  const Outcome first = program.run(common + " --epochs 1 --run-dir parts");
+  const Outcome rest = program.run(common + " --epochs 3 --resume parts");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  ASSERT_EQ(rest.json().at("epochs").size(), 2u);
+  EXPECT_EQ(rest.json().at("epochs").back().at("loss"),
+            whole.json().at("epochs").back().at("loss"));
+  EXPECT_EQ(rest.json().at("epochs").back().at("val_loss"),
+            whole.json().at("epochs").back().at("val_loss"));
+}
+
+TEST(Cli, TheSeedDecidesTheRun) {
+  const Program program;
+  const std::string common =
+      "train --model mlp --data synthetic --steps 4 --batch-per-replica 8 --epochs 1 --json - ";
+  const auto loss = [&](const std::string& seed) {
+    return program.run(common + seed).json().at("epochs").at(0).at("loss").get<double>();
+  };
+  EXPECT_EQ(loss("--seed 3"), loss("--seed 3"));
+  EXPECT_NE(loss("--seed 3"), loss("--seed 4"));
+}
+
+TEST(Cli, RunsLieUnderRunsAndTheLastIsNamed) {
+  const Program program;
+  const Outcome outcome =
+      program.run("train --model mlp --data synthetic --steps 2 --epochs 1 --batch-per-replica 8");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(std::filesystem::is_symlink(program.folder() / "runs/last"));
+  EXPECT_TRUE(std::filesystem::is_directory(program.folder() / "runs/last"));
+  EXPECT_NE(outcome.out.find("checkpoint"), std::string::npos) << outcome.out;
+}
+
+TEST(Cli, WrongFilesGetOneLineAndLeaveNothingBehind) {
+  const Program program;
+  std::filesystem::create_directory(program.folder() / "empty");
+  std::ofstream(program.folder() / "not-a-folder") << "text";
+  std::ofstream(program.folder() / "foreign.safetensors") << "this is no checkpoint";
+  const std::string synthetic = "train --model mlp --data synthetic --steps 1 --run-dir run ";
+  expect_wrong_use(program, "train --run-dir run --data nowhere", "nowhere");
+  expect_wrong_use(program, "train --run-dir run --data not-a-folder", "not-a-folder");
+  expect_wrong_use(program, "train --run-dir run --data empty", "empty");
+  expect_wrong_use(program, synthetic + "--resume nowhere", "nowhere");
+  expect_wrong_use(program, synthetic + "--resume foreign.safetensors", "foreign.safetensors");
+  EXPECT_FALSE(std::filesystem::exists(program.folder() / "run"));
+  expect_wrong_use(program, "devices --json missing/folder/file.json", "missing/folder");
+}
+
+}  // namespace
+}  // namespace lockstep
