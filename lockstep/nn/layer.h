@@ -5,6 +5,8 @@
 //   Symbol s = dense(ls::Input({.shape = {28, 28, 1}}));   // recorded, for Model(inputs, outputs)
 #pragma once
 
+#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -42,12 +44,16 @@ class LayerBase {
   // A name may be given once, before the layer is built; models name what is still nameless
   // ("dense", "dense_1", … in the model's order, as Keras does).
   void set_name(std::string name);
+  // The names from the outermost model (which has none itself) down to this layer,
+  // "encoder/dense_1": what its variables' names begin with. The first network or layer that holds
+  // this one decides it; later holders leave it.
+  const std::string& path() const { return path_; }
   bool built() const { return built_; }
 
   std::vector<VariableRef> variables() const;            // children's included
   std::vector<VariableRef> trainable_variables() const;  // none where trainable() is false
   bool trainable() const { return trainable_; }
-  void set_trainable(bool trainable) { trainable_ = trainable; }
+  void set_trainable(bool trainable);  // the children's too
   // The regularisation losses (scalars), written into a graph.
   std::vector<Value> losses(Graph& graph) const;
 
@@ -60,15 +66,48 @@ class LayerBase {
   };
   // Makes a variable called "<layer>/<name>".
   VariableRef add_variable(const std::string& name, Shape shape, VariableOptions options);
+  // How messages about this layer begin: "[conv2d] conv2d_1: ".
+  std::string where() const;
+  // The one input of a layer that takes one; UsageError else.
+  Value only(std::span<const Value> inputs) const;
+  const ValueType& only(std::span<const ValueType> inputs) const;
+  // UsageError unless the input holds floats; says how to turn integers into them.
+  void require_floats(const ValueType& input) const;
+  // UsageError unless the input is (N, H, W, C).
+  void require_images(const ValueType& input) const;
+  // The types it was built for; empty before that.
+  const std::vector<ValueType>& built_for() const { return built_for_; }
+  // Names the children that have no name yet and gives them their paths. Called where children
+  // come to be known: after build(), and by networks when layers are put into them.
+  void adopt_children();
+  // Whether the layer, where no other one holds it, is a whole model: its name is then no part of
+  // its children's paths.
+  virtual bool is_model() const { return false; }
 
  private:
+  struct Owned {
+    std::shared_ptr<Variable> variable;
+    std::string name;  // within the layer
+    std::function<void(Tensor&, std::uint64_t seed)> initializer;
+    std::function<Value(Value)> regularizer;
+  };
+  void settle_name(const Graph* graph);
+  void set_path(std::string path);
+  void name_variable(Owned& owned) const;
+  void check_inputs(std::span<const ValueType> inputs) const;
+
   std::string name_;
+  std::string path_;
+  bool named_by_caller_ = false;
+  const LayerBase* holder_ = nullptr;  // who decides the path; compared, never followed
   bool built_ = false;
   bool trainable_ = true;
-  std::vector<ValueType> input_types_;
-  std::vector<VariableRef> variables_;
-  std::vector<std::pair<VariableRef, std::function<Value(Value)>>> regularizers_;
+  std::vector<ValueType> built_for_;
+  std::vector<Owned> variables_;
 };
+
+// A type with None for the batch, as Keras writes it: "(None, 28, 28, 1)".
+std::string shape_without_batch(const Shape& shape);
 
 struct SymbolNode;
 
@@ -95,6 +134,7 @@ class Layer {
 
   Value operator()(Value input, const CallOptions& options = {}) const;
   Value operator()(std::span<const Value> inputs, const CallOptions& options = {}) const;
+  Value operator()(std::initializer_list<Value> inputs, const CallOptions& options = {}) const;
   Symbol operator()(const Symbol& input) const;
   Symbol operator()(const std::vector<Symbol>& inputs) const;
 
@@ -111,6 +151,14 @@ class Layer {
 template <class T, class... Args>
 Layer make_layer(Args&&... args) {
   return Layer(std::make_shared<T>(std::forward<Args>(args)...));
+}
+
+// The same with a name, where it is not empty.
+template <class T, class... Args>
+Layer make_named_layer(const std::string& name, Args&&... args) {
+  Layer layer = make_layer<T>(std::forward<Args>(args)...);
+  if (!name.empty()) layer->set_name(name);
+  return layer;
 }
 
 struct SymbolNode {

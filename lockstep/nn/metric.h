@@ -64,4 +64,7 @@ Metric MeanAbsoluteErrorMetric(MetricOptions options = {});
 // The mean of a loss over all examples seen: what `fit` shows as "loss".
 Metric LossMean(std::string name);  // update() takes the LossPair: (sum, weight, {})
 
+// A metric by Keras's name ("accuracy", "auc", "mse", …); UsageError with the names.
+Metric metric_by_name(const std::string& name);
+
 }  // namespace lockstep

@@ -31,7 +31,12 @@ class Network final : public LayerBase {
   void add(Layer layer);  // to a sequential one that is not built yet
 
   // Keras's table: layer (kind), output shape with None for the batch, parameters; totals.
+  // The types of the inputs are needed only where the network is not built and input_types() does
+  // not know them.
   std::string summary(std::span<const ValueType> inputs = {}) const;
+
+ protected:
+  bool is_model() const override { return true; }
 
  private:
   Network() = default;
@@ -39,7 +44,16 @@ class Network final : public LayerBase {
     Layer layer;
     std::vector<std::size_t> inputs;
   };
+  // What the summary says of a layer call.
+  struct Row;
+  // Every value, inputs first, of a replay.
+  std::vector<Value> replay(std::span<const Value> inputs, const CallOptions& options) const;
+  void check_inputs(std::span<const Value> inputs) const;
+  std::vector<Row> rows(std::span<const ValueType> inputs) const;
+  bool is_chain() const;
+
   std::vector<ValueType> input_types_;
+  std::vector<std::string> input_names_;
   std::vector<Call> calls_;
   std::vector<std::size_t> outputs_;
   bool sequential_ = false;

@@ -1,0 +1,58 @@
+// Initialisers: how variables begin. Each element depends on the seed and on its place alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "lockstep/graph/graph.h"
+
+namespace lockstep {
+
+// Fills a tensor (f32 or f64). Layers mix the variable's name into the model's seed before they
+// pass it on, so that two variables begin with different numbers.
+using Initializer = std::function<void(Tensor& target, std::uint64_t seed)>;
+
+// How many inputs feed an output of a kernel, and the other way round: (in, out) for a matrix,
+// (window, in, out) for a convolution.
+struct Fans {
+  double in = 1;
+  double out = 1;
+};
+Fans fans_of(const Shape& kernel);
+
+enum class FanMode { In, Out, Average };
+enum class Distribution { Uniform, Normal, TruncatedNormal };
+
+// Mean 0, variance scale / fan. The truncated normal, cut off at two deviations, has that variance
+// after the cut, as in Keras.
+struct VarianceScalingOptions {
+  double scale = 1.0;
+  FanMode mode = FanMode::In;
+  Distribution distribution = Distribution::TruncatedNormal;
+};
+Initializer VarianceScaling(VarianceScalingOptions options = {});
+
+Initializer GlorotUniform();
+Initializer GlorotNormal();
+Initializer HeUniform();
+Initializer HeNormal();
+Initializer LecunUniform();
+Initializer LecunNormal();
+
+struct RandomNormalOptions {
+  double mean = 0.0;
+  double stddev = 0.05;
+};
+struct RandomUniformOptions {
+  double low = -0.05;
+  double high = 0.05;
+};
+Initializer RandomNormal(RandomNormalOptions options = {});
+Initializer TruncatedNormal(RandomNormalOptions options = {});  // redrawn beyond two deviations
+Initializer RandomUniform(RandomUniformOptions options = {});
+
+Initializer Zeros();
+Initializer Ones();
+Initializer ConstantInitializer(double value);
+
+}  // namespace lockstep

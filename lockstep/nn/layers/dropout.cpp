@@ -1,0 +1,32 @@
+#include "lockstep/nn/layers/dropout.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/random.h"
+#include "lockstep/graph/ops/random.h"
+
+namespace lockstep {
+namespace {
+
+class DropoutLayer final : public LayerBase {
+ public:
+  explicit DropoutLayer(double rate) : rate_(rate) {
+    require(rate >= 0 && rate < 1, "[dropout] the rate must lie in [0, 1), got {}", rate);
+  }
+  std::string kind() const override { return "Dropout"; }
+  Value call(std::span<const Value> inputs, const CallOptions& options) override {
+    const Value x = only(inputs);
+    require_floats(x.type());
+    if (!options.training || rate_ == 0) return x;
+    return dropout(x, {.rate = rate_, .seed = options.seed, .key = hash_name(path())});
+  }
+
+ private:
+  double rate_;
+};
+
+}  // namespace
+
+Dropout::Dropout(DropoutLayerOptions options)
+    : Layer(make_named_layer<DropoutLayer>(options.name, options.rate)) {}
+
+}  // namespace lockstep

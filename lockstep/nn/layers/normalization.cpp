@@ -1,0 +1,122 @@
+#include "lockstep/nn/layers/normalization.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/graph/ops/elementwise.h"
+#include "lockstep/graph/ops/norm.h"
+#include "lockstep/graph/ops/state.h"
+
+namespace lockstep {
+namespace {
+
+// The variable's value, or, where there is none, the same number for every channel.
+Value or_constant(Graph& graph, const VariableRef& variable, std::int64_t channels, float value) {
+  if (variable) return graph.variable(variable);
+  return graph.constant(
+      Tensor::of(std::vector<float>(static_cast<std::size_t>(channels), value), {channels}));
+}
+
+bool is_assigned(Graph& graph, const VariableRef& variable) {
+  const ValueId id = graph.variable(variable).id();
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& node) {
+    return node.op == Op::Assign && node.inputs[0] == id;
+  });
+}
+
+class BatchNormLayer final : public LayerBase {
+ public:
+  explicit BatchNormLayer(BatchNormalizationOptions options) : options_(std::move(options)) {
+    require(options_.momentum >= 0 && options_.momentum <= 1,
+            "[batch_normalization] momentum must lie in [0, 1], got {}", options_.momentum);
+  }
+  std::string kind() const override { return "BatchNormalization"; }
+
+  void build(std::span<const ValueType> inputs) override {
+    const ValueType& x = only(inputs);
+    require(x.shape.rank() >= 2, "{}expects (N, …, features), got {}", where(), x.shape);
+    require_floats(x);
+    const Shape channels{x.shape[-1]};
+    if (options_.scale) {
+      gamma_ = add_variable(
+          "gamma", channels,
+          {.initializer = options_.gamma_initializer, .regularizer = options_.gamma_regularizer});
+    }
+    if (options_.center) {
+      beta_ = add_variable(
+          "beta", channels,
+          {.initializer = options_.beta_initializer, .regularizer = options_.beta_regularizer});
+    }
+    mean_ = add_variable("moving_mean", channels, {.trainable = false, .initializer = Zeros()});
+    variance_ =
+        add_variable("moving_variance", channels, {.trainable = false, .initializer = Ones()});
+  }
+
+  Value call(std::span<const Value> inputs, const CallOptions& options) override {
+    const Value x = only(inputs);
+    Graph& graph = x.graph();
+    const Value gamma = or_constant(graph, gamma_, x.shape()[-1], 1);
+    const Value beta = or_constant(graph, beta_, x.shape()[-1], 0);
+    const Value mean = graph.variable(mean_), variance = graph.variable(variance_);
+    if (!options.training || !trainable()) {
+      return batch_norm_inference(x, gamma, beta, mean, variance, options_.epsilon);
+    }
+    const BatchNormResult result = batch_norm(x, gamma, beta, options_.epsilon);
+    if (x.shape().elements() > 0 && !is_assigned(graph, mean_)) {
+      assign(mean_, moved(mean, result.mean));
+      assign(variance_, moved(variance, result.variance));
+    }
+    return result.y;
+  }
+
+ private:
+  Value moved(Value average, Value batch) const {
+    return average * options_.momentum + batch * (1 - options_.momentum);
+  }
+
+  BatchNormalizationOptions options_;
+  VariableRef gamma_, beta_, mean_, variance_;
+};
+
+class LayerNormLayer final : public LayerBase {
+ public:
+  explicit LayerNormLayer(LayerNormalizationOptions options) : options_(std::move(options)) {}
+  std::string kind() const override { return "LayerNormalization"; }
+
+  void build(std::span<const ValueType> inputs) override {
+    const ValueType& x = only(inputs);
+    require(x.shape.rank() >= 2, "{}expects (N, …, features), got {}", where(), x.shape);
+    require_floats(x);
+    const Shape channels{x.shape[-1]};
+    if (options_.scale) {
+      gamma_ = add_variable(
+          "gamma", channels,
+          {.initializer = options_.gamma_initializer, .regularizer = options_.gamma_regularizer});
+    }
+    if (options_.center) {
+      beta_ = add_variable(
+          "beta", channels,
+          {.initializer = options_.beta_initializer, .regularizer = options_.beta_regularizer});
+    }
+  }
+
+  Value call(std::span<const Value> inputs, const CallOptions&) override {
+    const Value x = only(inputs);
+    return layer_norm(x, or_constant(x.graph(), gamma_, x.shape()[-1], 1),
+                      or_constant(x.graph(), beta_, x.shape()[-1], 0), options_.epsilon);
+  }
+
+ private:
+  LayerNormalizationOptions options_;
+  VariableRef gamma_, beta_;
+};
+
+}  // namespace
+
+BatchNormalization::BatchNormalization(BatchNormalizationOptions options)
+    : Layer(make_named_layer<BatchNormLayer>(options.name, options)) {}
+
+LayerNormalization::LayerNormalization(LayerNormalizationOptions options)
+    : Layer(make_named_layer<LayerNormLayer>(options.name, options)) {}
+
+}  // namespace lockstep

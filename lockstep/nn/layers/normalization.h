@@ -1,0 +1,49 @@
+// Normalisation over the batch and over the features.
+#pragma once
+
+#include <string>
+
+#include "lockstep/nn/initializer.h"
+#include "lockstep/nn/layer.h"
+#include "lockstep/nn/regularizer.h"
+
+namespace lockstep {
+
+struct BatchNormalizationOptions {
+  double momentum = 0.99;
+  double epsilon = 1e-3;
+  bool center = true;  // with beta
+  bool scale = true;   // with gamma
+  Initializer gamma_initializer = Ones();
+  Initializer beta_initializer = Zeros();
+  Regularizer gamma_regularizer = {};
+  Regularizer beta_regularizer = {};
+  std::string name = "";
+};
+
+// Statistics over all axes but the last. In training those of the batch, which also move the
+// averages: moving = moving * momentum + batch * (1 - momentum), with the biased variance; an empty
+// batch moves nothing. Otherwise, and where trainable() is false, the moving ones. Variables:
+// gamma, beta, moving_mean, moving_variance, (C) each. Where one layer is called several times in a
+// step, the first call moves the averages.
+struct BatchNormalization : Layer {
+  explicit BatchNormalization(BatchNormalizationOptions options = {});
+};
+
+struct LayerNormalizationOptions {
+  double epsilon = 1e-3;
+  bool center = true;
+  bool scale = true;
+  Initializer gamma_initializer = Ones();
+  Initializer beta_initializer = Zeros();
+  Regularizer gamma_regularizer = {};
+  Regularizer beta_regularizer = {};
+  std::string name = "";
+};
+
+// Over the last axis. Variables: gamma, beta, (C) each.
+struct LayerNormalization : Layer {
+  explicit LayerNormalization(LayerNormalizationOptions options = {});
+};
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// Rescaling: pixels to numbers that a network likes.
+#pragma once
+
+#include <string>
+
+#include "lockstep/nn/layer.h"
+
+namespace lockstep {
+
+struct RescalingOptions {
+  double scale = 1.0;
+  double offset = 0.0;
+  std::string name = "";
+};
+
+// x * scale + offset, in f32 where x holds integers.
+struct Rescaling : Layer {
+  explicit Rescaling(RescalingOptions options);
+};
+
+}  // namespace lockstep

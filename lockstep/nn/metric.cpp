@@ -1,0 +1,155 @@
+// Metrics that are means of a value an example: accuracies and errors.
+#include "lockstep/nn/metric.h"
+
+#include <array>
+
+#include "lockstep/base/error.h"
+#include "lockstep/graph/ops/elementwise.h"
+#include "lockstep/graph/ops/reduce.h"
+#include "lockstep/graph/ops/shape.h"
+#include "lockstep/nn/labels.h"
+#include "lockstep/nn/metric_state.h"
+
+namespace lockstep {
+namespace {
+
+std::string name_or(const std::string& given, const char* name) {
+  return given.empty() ? name : given;
+}
+
+Value mean_over_features(Value x) {
+  return x.shape().rank() <= 1 ? x : reduce_mean(x, {.axes = {-1}});
+}
+
+Value sparse_hits(Value labels, Value predictions) {
+  const Value classes = class_labels("sparse_categorical_accuracy", labels, predictions);
+  return equal(argmax(predictions), cast(classes, DType::I64));
+}
+
+void require_class_scores(std::string_view what, Value labels, Value predictions) {
+  require(labels.shape() == predictions.shape() && labels.shape().rank() >= 2,
+          "[{}] labels {} do not fit predictions {}: give one number a class, or use the sparse "
+          "metric for class numbers",
+          what, labels.shape(), predictions.shape());
+}
+
+Value categorical_hits(Value labels, Value predictions) {
+  require_class_scores("categorical_accuracy", labels, predictions);
+  return equal(argmax(predictions), argmax(labels));
+}
+
+Value binary_hits(Value labels, Value predictions, double threshold) {
+  const Aligned pair = align("binary_accuracy", labels, predictions);
+  Graph& graph = predictions.graph();
+  const Value above = greater(pair.predictions, graph.scalar(threshold, predictions.dtype()));
+  const Value hits = equal(cast(above, predictions.dtype()), pair.labels);
+  return mean_over_features(cast(hits, DType::F64));
+}
+
+// A row counts where fewer than k classes score strictly more than the right one. A score that is
+// not finite makes `right` NaN, and then the row does not count.
+Value top_k_hits(Value classes, Value predictions, std::int64_t k) {
+  const std::int64_t depth = predictions.shape()[-1];
+  const DType dtype = predictions.dtype();
+  const Value right =
+      reduce_sum(one_hot(classes, depth, dtype) * predictions, {.axes = {-1}, .keepdims = true});
+  const Value ahead = reduce_sum(cast(greater(predictions, right), dtype), {.axes = {-1}});
+  const Value first_k = less(ahead, predictions.graph().scalar(static_cast<double>(k), dtype));
+  const Shape rows = ahead.shape();
+  return logical_and(first_k, reshape(equal(right, right), rows));
+}
+
+void require_k(std::int64_t k) {
+  require(k > 0, "[top_k_categorical_accuracy] k must be above 0, got {}", k);
+}
+
+// What Keras makes of the word "accuracy": binary for a single score, categorical for labels that
+// look like the predictions, else sparse.
+Value accuracy_hits(Value labels, Value predictions) {
+  const Shape &given = labels.shape(), &scores = predictions.shape();
+  if (scores.rank() <= 1 || scores[-1] == 1) return binary_hits(labels, predictions, 0.5);
+  if (given.rank() == scores.rank() && given[-1] != 1) {
+    return categorical_hits(labels, predictions);
+  }
+  return sparse_hits(labels, predictions);
+}
+
+}  // namespace
+
+Metric Accuracy(MetricOptions options) {
+  return mean_metric(name_or(options.name, "accuracy"), accuracy_hits);
+}
+
+Metric BinaryAccuracy(ThresholdOptions options) {
+  return mean_metric(name_or(options.name, "binary_accuracy"),
+                     [threshold = options.threshold](Value labels, Value predictions) {
+                       return binary_hits(labels, predictions, threshold);
+                     });
+}
+
+Metric CategoricalAccuracy(MetricOptions options) {
+  return mean_metric(name_or(options.name, "categorical_accuracy"), categorical_hits);
+}
+
+Metric SparseCategoricalAccuracy(MetricOptions options) {
+  return mean_metric(name_or(options.name, "sparse_categorical_accuracy"), sparse_hits);
+}
+
+Metric TopKCategoricalAccuracy(TopKOptions options) {
+  require_k(options.k);
+  return mean_metric(name_or(options.name, "top_k_categorical_accuracy"),
+                     [k = options.k](Value labels, Value predictions) {
+                       require_class_scores("top_k_categorical_accuracy", labels, predictions);
+                       return top_k_hits(argmax(labels), predictions, k);
+                     });
+}
+
+Metric SparseTopKCategoricalAccuracy(TopKOptions options) {
+  require_k(options.k);
+  return mean_metric(name_or(options.name, "sparse_top_k_categorical_accuracy"),
+                     [k = options.k](Value labels, Value predictions) {
+                       return top_k_hits(
+                           class_labels("sparse_top_k_categorical_accuracy", labels, predictions),
+                           predictions, k);
+                     });
+}
+
+Metric MeanSquaredErrorMetric(MetricOptions options) {
+  return mean_metric(name_or(options.name, "mean_squared_error"),
+                     [](Value labels, Value predictions) {
+                       const Aligned pair = align("mean_squared_error", labels, predictions);
+                       return mean_over_features(square(pair.predictions - pair.labels));
+                     });
+}
+
+Metric MeanAbsoluteErrorMetric(MetricOptions options) {
+  return mean_metric(name_or(options.name, "mean_absolute_error"),
+                     [](Value labels, Value predictions) {
+                       const Aligned pair = align("mean_absolute_error", labels, predictions);
+                       return mean_over_features(abs(pair.predictions - pair.labels));
+                     });
+}
+
+Metric metric_by_name(const std::string& name) {
+  if (name == "accuracy" || name == "acc") return Accuracy({.name = name});
+  if (name == "binary_accuracy") return BinaryAccuracy();
+  if (name == "categorical_accuracy") return CategoricalAccuracy();
+  if (name == "sparse_categorical_accuracy") return SparseCategoricalAccuracy();
+  if (name == "top_k_categorical_accuracy") return TopKCategoricalAccuracy();
+  if (name == "sparse_top_k_categorical_accuracy") return SparseTopKCategoricalAccuracy();
+  if (name == "auc" || name == "AUC") return AUC({.name = name});
+  if (name == "precision") return Precision();
+  if (name == "recall") return Recall();
+  if (name == "mean_squared_error" || name == "mse") return MeanSquaredErrorMetric({.name = name});
+  if (name == "mean_absolute_error" || name == "mae") {
+    return MeanAbsoluteErrorMetric({.name = name});
+  }
+  fail<UsageError>(
+      "[metric] there is no metric called {}; there are: accuracy (acc), binary_accuracy, "
+      "categorical_accuracy, sparse_categorical_accuracy, top_k_categorical_accuracy, "
+      "sparse_top_k_categorical_accuracy, auc, precision, recall, mean_squared_error (mse), "
+      "mean_absolute_error (mae)",
+      name);
+}
+
+}  // namespace lockstep
