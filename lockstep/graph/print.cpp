@@ -14,8 +14,9 @@ std::string print(const Graph& graph) {
       const std::string layout = value.layout.row_major() ? "" : ":" + value.layout.str();
       outputs.push_back(fmt::format("%{} {}{}", id, value.type.str(), layout));
     }
-    text += fmt::format("{}{}{}(%{}){}", fmt::join(outputs, ", "), outputs.empty() ? "" : " = ",
-                        op_def(node.op).name, fmt::join(node.inputs, ", %"), node.attrs.str());
+    text += fmt::format("{}{}{}({}{}){}", fmt::join(outputs, ", "), outputs.empty() ? "" : " = ",
+                        op_def(node.op).name, node.inputs.empty() ? "" : "%",
+                        fmt::join(node.inputs, ", %"), node.attrs.str());
     text += node.name.empty() ? "\n" : fmt::format("  # {}\n", node.name);
   }
   for (const auto& [name, id] : graph.outputs()) text += fmt::format("output {} = %{}\n", name, id);

@@ -21,6 +21,7 @@
 #include "lockstep/exec/executor.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/kernels/kernel.h"
+#include "lockstep/passes/pipeline.h"
 #include "lockstep/plan/plan.h"
 
 namespace lockstep {
@@ -146,7 +147,7 @@ inline CaseGraph build_graph(const OpCase& op_case, DType floating) {
   if (!targets.empty() && loss.defined()) {
     const std::vector<Value> grads = gradients(loss, targets);
     for (std::size_t i = 0; i < grads.size(); ++i) {
-      graph.output("d" + result.differentiated[i], grads[i]);
+      graph.output(fmt::format("d{}", result.differentiated[i]), grads[i]);
     }
   }
   return result;
@@ -170,11 +171,18 @@ inline void fill_inputs(const OpCase& op_case, Executor& executor) {
   }
 }
 
+// A plan as training makes it: the CPU's kernels get the graph that the passes made for them, the
+// reference the graph as it was written.
+inline Plan plan_for(Graph graph, const KernelLibrary& library) {
+  if (&library == &cpu_kernels()) optimize(graph, library);
+  return make_plan(std::move(graph), library);
+}
+
 // A case ready to run: the memory of its variables and its executor.
 class CaseRun {
  public:
   CaseRun(const OpCase& op_case, Graph graph, const KernelLibrary& library)
-      : state_(host(), 1), executor_(make_plan(std::move(graph), library), library, state_) {
+      : state_(host(), 1), executor_(plan_for(std::move(graph), library), library, state_) {
     fill_inputs(op_case, executor_);
   }
   Executor& executor() { return executor_; }

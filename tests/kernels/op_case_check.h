@@ -59,7 +59,7 @@ inline double weighted_change(const CaseRun& run, Executor& executor,
   for (std::size_t i = 0; i < after.size(); ++i) {
     const auto& [name, tensor] = after[i];
     if (!name.starts_with("y") || tensor.dtype() != DType::F64) continue;
-    const Tensor weights = executor.input("w" + name.substr(1));
+    const Tensor weights = executor.input(fmt::format("w{}", name.substr(1)));
     const auto x = before[i].second.values<double>();
     const auto y = tensor.values<double>();
     const auto w = weights.values<double>();
@@ -77,7 +77,7 @@ inline void expect_gradients(const OpCase& op_case) {
   run.run();
   std::vector<Tensor> grads;
   for (const std::string& name : case_graph.differentiated) {
-    grads.push_back(executor.output("d" + name).clone());
+    grads.push_back(executor.output(fmt::format("d{}", name)).clone());
   }
   for (std::size_t g = 0; g < grads.size(); ++g) {
     Tensor input = executor.input(case_graph.differentiated[g]);

@@ -10,6 +10,9 @@ Value reshape(Value x, Ints shape);
 inline Value reshape(Value x, const Shape& shape) {
   return reshape(x, Ints(shape.dims().begin(), shape.dims().end()));
 }
+inline Value reshape(Value x, std::initializer_list<std::int64_t> shape) {
+  return reshape(x, Ints(shape));
+}
 // Output axis i is input axis permutation[i].
 Value transpose(Value x, Ints permutation);
 Value concat(std::span<const Value> values, int axis);

@@ -1,0 +1,106 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/device/cpu/parallel.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Device, CountsWhatIsAllocatedAndGivenBack) {
+  CpuDevice device(3, {0});
+  EXPECT_EQ(device.name(), "cpu:3");
+  EXPECT_EQ(device.kind(), DeviceKind::Cpu);
+  auto first = device.allocate(100);
+  {
+    auto second = device.allocate(50);
+    EXPECT_EQ(device.bytes_in_use(), 150u);
+  }
+  EXPECT_EQ(device.bytes_in_use(), 100u);
+  first.reset();
+  EXPECT_EQ(device.bytes_in_use(), 0u);
+  EXPECT_EQ(device.peak_bytes(), 150u);
+}
+
+TEST(Device, MemoryIsAlignedAndZero) {
+  for (std::size_t bytes : {0, 1, 63, 64, 1000}) {
+    const auto buffer = host().allocate(bytes);
+    ASSERT_NE(buffer->data(), nullptr);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64, 0u);
+    for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(buffer->data()[i], std::byte{0});
+  }
+}
+
+TEST(Device, ADeviceNeedsACore) {
+  EXPECT_THROW(CpuDevice(0, {}), UsageError);
+  EXPECT_THROW(make_cpu_devices(0), UsageError);
+}
+
+TEST(CpuDevices, SplitTheCoresBetweenThem) {
+  const std::vector<int> cores = available_cores();
+  const int count = static_cast<int>(cores.size());
+  for (int devices = 1; devices <= count; ++devices) {
+    std::multiset<int> used;
+    std::size_t least = cores.size();
+    std::size_t most = 0;
+    for (const auto& device : make_cpu_devices(devices)) {
+      used.insert(device->cores().begin(), device->cores().end());
+      least = std::min(least, device->cores().size());
+      most = std::max(most, device->cores().size());
+    }
+    EXPECT_EQ(used, std::multiset<int>(cores.begin(), cores.end()));
+    EXPECT_LE(most - least, 1u);
+  }
+}
+
+TEST(CpuDevices, MoreDevicesThanCoresStillHaveACoreEach) {
+  const int count = static_cast<int>(available_cores().size()) + 3;
+  const auto devices = make_cpu_devices(count);
+  ASSERT_EQ(devices.size(), static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    const auto index = static_cast<std::size_t>(i);
+    EXPECT_EQ(devices[index]->name(), fmt::format("cpu:{}", i));
+    EXPECT_EQ(devices[index]->cores().size(), 1u);
+  }
+}
+
+TEST(CpuDevices, EnteringOneGivesItsNumberOfThreads) {
+  const int before = omp_get_max_threads();
+  CpuDevice device(0, {0, 0, 0});
+  device.enter();
+  EXPECT_EQ(omp_get_max_threads(), 3);
+  omp_set_num_threads(before);
+}
+
+TEST(ParallelFor, CoversEveryIndexOnce) {
+  const int before = omp_get_max_threads();
+  for (int threads : {1, 2, 5}) {
+    omp_set_num_threads(threads);
+    for (std::int64_t n : {0, 1, 2, 7, 100, 1001}) {
+      for (std::int64_t grain : {0, 1, 3, 1000}) {
+        std::vector<int> visits(static_cast<std::size_t>(n));
+        parallel_for(n, grain, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i) ++visits[static_cast<std::size_t>(i)];
+        });
+        EXPECT_EQ(visits, std::vector<int>(static_cast<std::size_t>(n), 1));
+      }
+    }
+  }
+  omp_set_num_threads(before);
+}
+
+TEST(ParallelFor, SmallLoopsStayOnTheCallingThread) {
+  int calls = 0;
+  parallel_for(100, 100, [&](std::int64_t begin, std::int64_t end) {
+    ++calls;
+    EXPECT_EQ(begin, 0);
+    EXPECT_EQ(end, 100);
+  });
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+}  // namespace lockstep
