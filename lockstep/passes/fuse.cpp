@@ -30,11 +30,16 @@ class Uses {
 // A node of the new graph in place of several old ones: op, attributes, inputs, and for each of its
 // outputs the old value that it stands for (-1: none).
 struct Unit {
-  std::string name;
+  std::string name = {};
   Op op = Op::Input;
-  Attrs attrs;
-  std::vector<ValueId> inputs;
-  std::vector<ValueId> outputs;
+  Attrs attrs = {};
+  std::vector<ValueId> inputs = {};
+  std::vector<ValueId> outputs = {};
+  // Where input 0 is masked first: relu_grad(input 0, this value).
+  struct Mask {
+    ValueId by = -1;
+    Attrs attrs = {};
+  } mask = {};
 };
 
 class Fusing {
@@ -52,6 +57,7 @@ class Fusing {
       const Op op = graph_.node(n).op;
       if (op == Op::Conv2D || op == Op::MatMul) join_activation(n);
       if (op == Op::BatchNorm) join_norm(n);
+      if (op == Op::MaxPoolGrad) mask_before_unpooling(n);
     }
     for (NodeId n = 0; n < count(); ++n) write(n);
     return rewriter_.finish();
@@ -59,6 +65,10 @@ class Fusing {
 
  private:
   NodeId count() const { return static_cast<NodeId>(graph_.nodes().size()); }
+
+  const std::shared_ptr<const Unit>& unit_of(NodeId n) const {
+    return units_[static_cast<std::size_t>(n)];
+  }
 
   void replace(std::initializer_list<NodeId> nodes, Unit unit) {
     const auto shared = std::make_shared<const Unit>(std::move(unit));
@@ -100,6 +110,7 @@ class Fusing {
       relu = uses_.only(sum.outputs[0]);
     }
     if (relu < 0 || !is_relu(graph_.node(relu))) return;
+    if (unit_of(relu) != nullptr) return;  // both sides of the addition are norms: one has it
     if (!backend_.fuses_activation(graph_, norm, "relu")) return;
 
     NodeId norm_grad = -1;
@@ -136,6 +147,23 @@ class Fusing {
     return true;
   }
 
+  // relu → max_pool has the gradient max_pool_grad → relu_grad. The winner of a window is the
+  // pooled value, so its sign is the mask: max_pool_grad(relu_grad(dy, pooled)) is the same, on
+  // fewer elements, and the image before pooling need not be kept.
+  void mask_before_unpooling(NodeId n) {
+    const Node& unpool = graph_.node(n);
+    const NodeId next = uses_.only(unpool.outputs[0]);
+    if (next < 0) return;
+    const Node& mask = graph_.node(next);
+    const Node& pool = graph_.producer(unpool.inputs[1]);
+    if (mask.op != Op::ActivationGrad || mask.attrs.text("kind") != "relu") return;
+    if (pool.op != Op::MaxPool || mask.inputs[1] != pool.inputs[0]) return;
+    if (mask.inputs[0] != unpool.outputs[0] || unit_of(next) != nullptr) return;
+    Unit unit{unpool.name, Op::MaxPoolGrad, unpool.attrs, unpool.inputs, mask.outputs};
+    unit.mask = {pool.outputs[0], mask.attrs};
+    replace({n, next}, std::move(unit));
+  }
+
   static bool is_relu(const Node& node) {
     return node.op == Op::Activation && node.attrs.text("kind") == "relu";
   }
@@ -145,7 +173,7 @@ class Fusing {
     if (written_[static_cast<std::size_t>(n)]) return;
     written_[static_cast<std::size_t>(n)] = true;
     const Node& node = graph_.node(n);
-    const std::shared_ptr<const Unit>& unit = units_[static_cast<std::size_t>(n)];
+    const std::shared_ptr<const Unit>& unit = unit_of(n);
     for (ValueId id : unit ? unit->inputs : node.inputs) write(graph_.info(id).producer);
     if (!unit) {
       rewriter_.copy(node);
@@ -153,7 +181,11 @@ class Fusing {
     }
     if (!done_.insert(unit.get()).second) return;
     Graph::NameScope scope(rewriter_.target(), unit->name);
-    const std::vector<Value> inputs = rewriter_.map(unit->inputs);
+    std::vector<Value> inputs = rewriter_.map(unit->inputs);
+    if (unit->mask.by >= 0) {
+      inputs[0] = rewriter_.target().add1(
+          Op::ActivationGrad, {inputs[0], rewriter_.map(unit->mask.by)}, unit->mask.attrs);
+    }
     const std::vector<Value> outputs = rewriter_.target().add(unit->op, inputs, unit->attrs);
     for (std::size_t i = 0; i < unit->outputs.size(); ++i) {
       rewriter_.set(unit->outputs[i], outputs[i]);

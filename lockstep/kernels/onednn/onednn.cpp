@@ -9,6 +9,7 @@ namespace lockstep {
 
 void add_onednn_kernels(KernelLibrary& library) {
   onednn::add_matmul(library);
+  onednn::add_thin_conv(library);
   onednn::add_conv(library);
   onednn::add_pool(library);
   onednn::add_norm(library);
@@ -51,6 +52,16 @@ dnnl::memory::desc to_desc_like(const dnnl::memory::desc& desc, const Layout& la
   return to_desc({dtype, Shape(std::move(extents))}, layout, axes);
 }
 
+// How many blocks, or elements where it is not cut, an axis has.
+std::int64_t outer_extent(const dnnl_memory_desc_t& desc, std::size_t axis) {
+  std::int64_t extent = desc.padded_dims[axis];
+  const dnnl_blocking_desc_t& blocking = desc.format_desc.blocking;
+  for (int b = 0; b < blocking.inner_nblks; ++b) {
+    if (blocking.inner_idxs[b] == static_cast<dnnl_dim_t>(axis)) extent /= blocking.inner_blks[b];
+  }
+  return extent;
+}
+
 // Whether two descriptors put every element at the same place; strides of axes of extent one are
 // never used.
 bool same_places(const dnnl::memory::desc& a, const dnnl::memory::desc& b) {
@@ -62,7 +73,9 @@ bool same_places(const dnnl::memory::desc& a, const dnnl::memory::desc& b) {
   }
   for (int i = 0; i < a.data.ndims; ++i) {
     if (a.data.padded_dims[i] != b.data.padded_dims[i]) return false;
-    if (a.data.padded_dims[i] > 1 && x.strides[i] != y.strides[i]) return false;
+    if (outer_extent(a.data, static_cast<std::size_t>(i)) > 1 && x.strides[i] != y.strides[i]) {
+      return false;
+    }
   }
   return true;
 }
@@ -98,8 +111,13 @@ dnnl::memory::desc to_desc(const ValueType& type, const Layout& layout, const Ax
     strides[static_cast<std::size_t>(theirs[axis])] = stride;
     stride *= padded[axis] / block[axis];
   }
-  dnnl::memory::desc desc(to_dims(type.shape, axes), to_data_type(type.dtype), strides);
+  // oneDNN checks strides as if nothing were blocked, so the blocks go in behind its back.
+  const dnnl::memory::dims dims = to_dims(type.shape, axes);
+  dnnl::memory::dims dense(rank, 1);
+  for (std::size_t i = rank; i-- > 1;) dense[i - 1] = dense[i] * dims[i];
+  dnnl::memory::desc desc(dims, to_data_type(type.dtype), dense);
   dnnl_memory_desc_t& raw = desc.data;
+  std::copy(strides.begin(), strides.end(), raw.format_desc.blocking.strides);
   raw.format_desc.blocking.inner_nblks = static_cast<int>(layout.blocks.size());
   for (std::size_t b = 0; b < layout.blocks.size(); ++b) {
     raw.format_desc.blocking.inner_blks[b] = layout.blocks[b].second;
@@ -132,8 +150,8 @@ std::optional<Layout> to_layout(const dnnl::memory::desc& desc, const Axes& axes
   std::vector<std::size_t> order(rank);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const bool a_long = raw.padded_dims[a] > 1;
-    const bool b_long = raw.padded_dims[b] > 1;
+    const bool a_long = outer_extent(raw, a) > 1;
+    const bool b_long = outer_extent(raw, b) > 1;
     if (a_long != b_long) return b_long;
     if (a_long && blocking.strides[a] != blocking.strides[b]) {
       return blocking.strides[a] > blocking.strides[b];
@@ -143,7 +161,7 @@ std::optional<Layout> to_layout(const dnnl::memory::desc& desc, const Axes& axes
   std::vector<int> long_axes;
   for (std::size_t axis : order) {
     layout.order.push_back(axes[axis]);
-    if (raw.padded_dims[axis] > 1) long_axes.push_back(axes[axis]);
+    if (outer_extent(raw, axis) > 1) long_axes.push_back(axes[axis]);
   }
   if (layout.blocks.empty() && std::is_sorted(long_axes.begin(), long_axes.end())) {
     layout.order.clear();

@@ -15,6 +15,7 @@ dnnl::engine& engine();
 
 // The families; each adds its kernels to the library.
 void add_matmul(KernelLibrary& library);
+void add_thin_conv(KernelLibrary& library);  // before add_conv
 void add_conv(KernelLibrary& library);
 void add_pool(KernelLibrary& library);
 void add_norm(KernelLibrary& library);

@@ -12,7 +12,6 @@
 #include "lockstep/kernels/onednn/vectorized.h"
 
 namespace lockstep::onednn {
-namespace {
 
 constexpr std::int64_t kMostLanes = 32;
 
@@ -26,105 +25,13 @@ struct Windows {
   std::int64_t out_plane() const { return out_height * out_width * lanes; }
 };
 
-struct Range {
-  std::int64_t begin, end;  // of the window's rows (or columns) that lie in the image
-};
-LOCKSTEP_INLINE Range clip(std::int64_t start, std::int64_t window, std::int64_t extent) {
-  return {std::max<std::int64_t>(0, -start), std::min(window, extent - start)};
-}
+}  // namespace lockstep::onednn
 
-// A plane forward. Width of the strip: kLanes, or `strip` where that is 0.
-template <int kLanes>
-LOCKSTEP_INLINE void max_strip(const Windows& w, const float* x, float* y, std::uint8_t* winners,
-                               std::int64_t strip) {
-  const std::int64_t n = kLanes > 0 ? kLanes : strip;
-  for (std::int64_t oh = 0; oh < w.out_height; ++oh) {
-    const std::int64_t h = oh * w.stride_height - w.top;
-    const Range rows = clip(h, w.window_height, w.height);
-    for (std::int64_t ow = 0; ow < w.out_width; ++ow) {
-      const std::int64_t v = ow * w.stride_width - w.left;
-      const Range columns = clip(v, w.window_width, w.width);
-      float best[kLanes > 0 ? kLanes : kMostLanes];
-      std::int32_t place[kLanes > 0 ? kLanes : kMostLanes];
-      const auto first = static_cast<std::int32_t>(rows.begin * w.window_width + columns.begin);
-      for (std::int64_t l = 0; l < n; ++l) {
-        best[l] = -std::numeric_limits<float>::infinity();
-        place[l] = first;
-      }
-      for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-        for (std::int64_t j = columns.begin; j < columns.end; ++j) {
-          const float* source = x + ((h + i) * w.width + v + j) * w.lanes;
-          const auto here = static_cast<std::int32_t>(i * w.window_width + j);
-          for (std::int64_t l = 0; l < n; ++l) {
-            // Not "source > best": a NaN wins too, so that it is seen and not lost.
-            const bool wins = !(source[l] <= best[l]);
-            best[l] = wins ? source[l] : best[l];
-            place[l] = wins ? here : place[l];
-          }
-        }
-      }
-      const std::int64_t target = (oh * w.out_width + ow) * w.lanes;
-      for (std::int64_t l = 0; l < n; ++l) y[target + l] = best[l];
-      for (std::int64_t l = 0; l < n; ++l) {
-        winners[target + l] = static_cast<std::uint8_t>(place[l]);
-      }
-    }
-  }
-}
+#define LOCKSTEP_ISA_FILE "lockstep/kernels/onednn/pool_planes.inc"
+#include "lockstep/kernels/onednn/every_isa.h"
 
-LOCKSTEP_VECTORIZED
-void max_plane(const Windows& w, const float* x, float* y, std::uint8_t* winners) {
-  if (w.lanes == 8) {
-    max_strip<8>(w, x, y, winners, 8);
-    return;
-  }
-  for (std::int64_t lane = 0; lane < w.lanes; lane += kMostLanes) {
-    max_strip<0>(w, x + lane, y + lane, winners + lane, std::min(kMostLanes, w.lanes - lane));
-  }
-}
-
-template <int kLanes>
-LOCKSTEP_INLINE void max_grad(const Windows& w, const float* dy, const std::uint8_t* winners,
-                              float* dx) {
-  const std::int64_t n = kLanes > 0 ? kLanes : w.lanes;
-  if (!w.tiling) {
-    std::memset(dx, 0, static_cast<std::size_t>(w.in_plane()) * sizeof(float));
-  }
-  for (std::int64_t oh = 0; oh < w.out_height; ++oh) {
-    const std::int64_t h = oh * w.stride_height - w.top;
-    const Range rows = clip(h, w.window_height, w.height);
-    for (std::int64_t ow = 0; ow < w.out_width; ++ow) {
-      const std::int64_t v = ow * w.stride_width - w.left;
-      const Range columns = clip(v, w.window_width, w.width);
-      const float* gradient = dy + (oh * w.out_width + ow) * n;
-      const std::uint8_t* winner = winners + (oh * w.out_width + ow) * n;
-      for (std::int64_t i = rows.begin; i < rows.end; ++i) {
-        for (std::int64_t j = columns.begin; j < columns.end; ++j) {
-          float* target = dx + ((h + i) * w.width + v + j) * n;
-          const auto here = static_cast<std::uint8_t>(i * w.window_width + j);
-          if (w.tiling) {
-            for (std::int64_t l = 0; l < n; ++l) {
-              target[l] = winner[l] == here ? gradient[l] : 0.0f;
-            }
-          } else {
-            for (std::int64_t l = 0; l < n; ++l) {
-              target[l] += winner[l] == here ? gradient[l] : 0.0f;
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-LOCKSTEP_VECTORIZED
-void max_grad_plane(const Windows& w, const float* dy, const std::uint8_t* winners, float* dx) {
-  if (w.lanes == 8) {
-    max_grad<8>(w, dy, winners, dx);
-  } else {
-    max_grad<0>(w, dy, winners, dx);
-  }
-}
+namespace lockstep::onednn {
+namespace {
 
 Windows windows_of(const KernelCall& call, const ValueInfo& image, const ValueInfo& result) {
   const Tiles tiles = *tiles_of(image.type.shape, image.layout);
@@ -153,7 +60,8 @@ Windows windows_of(const KernelCall& call, const ValueInfo& image, const ValueIn
 
 std::unique_ptr<Kernel> make_max(const KernelCall& call) {
   const Windows w = windows_of(call, call.input(0), call.output(0));
-  return make_kernel([w](const Binding& binding) {
+  const auto max_plane = best_isa(v4::max_plane, v3::max_plane, any_isa::max_plane);
+  return make_kernel([w, max_plane](const Binding& binding) {
     parallel_for(w.planes, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t p = begin; p < end; ++p) {
         max_plane(w, binding.in<float>(0) + p * w.in_plane(),
@@ -166,7 +74,9 @@ std::unique_ptr<Kernel> make_max(const KernelCall& call) {
 
 std::unique_ptr<Kernel> make_max_grad(const KernelCall& call) {
   const Windows w = windows_of(call, call.output(0), call.input(0));
-  return make_kernel([w](const Binding& binding) {
+  const auto max_grad_plane =
+      best_isa(v4::max_grad_plane, v3::max_grad_plane, any_isa::max_grad_plane);
+  return make_kernel([w, max_grad_plane](const Binding& binding) {
     parallel_for(w.planes, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t p = begin; p < end; ++p) {
         max_grad_plane(w, binding.in<float>(0) + p * w.out_plane(),
@@ -190,10 +100,15 @@ bool supports(const KernelCall& call) {
          std::all_of(call.node.outputs.begin(), call.node.outputs.end(), fits);
 }
 
+// The first input's layout that Tiles can describe and that is not row-major: of a gradient, that
+// is dy's or, where that came back row-major, the winners'.
 NodeLayouts layouts(const KernelCall& call) {
   if (!f32_and_not_empty(call)) return {};
-  const ValueInfo& first = call.input(0);
-  const Layout chosen = tiles_of(first.type.shape, first.layout) ? first.layout : Layout{};
+  Layout chosen;
+  for (ValueId id : call.node.inputs) {
+    const ValueInfo& value = call.graph.info(id);
+    if (chosen.row_major() && tiles_of(value.type.shape, value.layout)) chosen = value.layout;
+  }
   return {std::vector<Layout>(call.node.inputs.size(), chosen),
           std::vector<Layout>(call.node.outputs.size(), chosen)};
 }

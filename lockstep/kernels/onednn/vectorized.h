@@ -1,13 +1,48 @@
-// Functions compiled for several instruction sets, of which the best that the machine has is picked
-// when the program starts.
+// Loops compiled for several instruction sets, of which the best that the machine has is picked.
+//
+// Functions whose loops the compiler vectorises by itself carry LOCKSTEP_VECTORIZED. Code that says
+// its vectors itself (Lanes) must be compiled for an instruction set from the start: it stands in a
+// file of its own, which every_isa.h includes once for each.
 #pragma once
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define LOCKSTEP_VECTORIZED \
-  __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define LOCKSTEP_VECTORIZED
 #endif
+
+namespace lockstep::onednn {
+
+// Vectors as wide as a block of channels, for loops that the compiler does not vectorise by itself.
+template <int kLanes>
+struct Lanes;
+template <>
+struct Lanes<8> {
+  typedef float Floats __attribute__((vector_size(32)));
+  typedef int Ints __attribute__((vector_size(32)));
+  typedef unsigned char Bytes __attribute__((vector_size(8)));
+};
+template <>
+struct Lanes<16> {
+  typedef float Floats __attribute__((vector_size(64)));
+  typedef int Ints __attribute__((vector_size(64)));
+  typedef unsigned char Bytes __attribute__((vector_size(16)));
+};
+
+// The version of a function that this machine can run: for x86-64-v4 (AVX-512), v3 (AVX2), or any.
+template <class F>
+F* best_isa(F* v4, F* v3, F* any) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("x86-64-v4")) return v4;
+  if (__builtin_cpu_supports("x86-64-v3")) return v3;
+#endif
+  static_cast<void>(v4);
+  static_cast<void>(v3);
+  return any;
+}
+
+}  // namespace lockstep::onednn
 
 // Part of a vectorised function: becomes part of each of its versions.
 #define LOCKSTEP_INLINE __attribute__((always_inline)) inline

@@ -1,0 +1,25 @@
+// Includes the file that LOCKSTEP_ISA_FILE names once for each instruction set, in the namespaces
+// v4, v3 and any_isa. No #pragma once: that is its purpose.
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4")
+namespace lockstep::onednn::v4 {
+#include LOCKSTEP_ISA_FILE
+}  // namespace lockstep::onednn::v4
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+namespace lockstep::onednn::v3 {
+#include LOCKSTEP_ISA_FILE
+}  // namespace lockstep::onednn::v3
+#pragma GCC pop_options
+#endif
+namespace lockstep::onednn::any_isa {
+#include LOCKSTEP_ISA_FILE
+}  // namespace lockstep::onednn::any_isa
+#if !defined(__x86_64__)
+namespace lockstep::onednn {
+namespace v4 = any_isa;
+namespace v3 = any_isa;
+}  // namespace lockstep::onednn
+#endif
