@@ -267,16 +267,21 @@ ValueType Symbol::type() const {
   return node_->type;
 }
 
+LayerBase& Layer::base() const {
+  require(base_ != nullptr, "[layer] an empty Layer was used; assign it one first");
+  return *base_;
+}
+
 Value Layer::operator()(Value input, const CallOptions& options) const {
-  return base_->trace({&input, 1}, options);
+  return base().trace({&input, 1}, options);
 }
 
 Value Layer::operator()(std::span<const Value> inputs, const CallOptions& options) const {
-  return base_->trace(inputs, options);
+  return base().trace(inputs, options);
 }
 
 Value Layer::operator()(std::initializer_list<Value> inputs, const CallOptions& options) const {
-  return base_->trace({inputs.begin(), inputs.size()}, options);
+  return base().trace({inputs.begin(), inputs.size()}, options);
 }
 
 Symbol Layer::operator()(const Symbol& input) const {
@@ -290,7 +295,7 @@ Symbol Layer::operator()(const std::vector<Symbol>& inputs) const {
   for (const Symbol& input : inputs) {
     values.push_back(scratch.input(fmt::format("{}", values.size()), input.type()));
   }
-  const ValueType type = base_->trace(values, {}).type();
+  const ValueType type = base().trace(values, {}).type();
   return Symbol(std::make_shared<const SymbolNode>(
       SymbolNode{.layer = *this, .inputs = inputs, .type = type, .name = ""}));
 }

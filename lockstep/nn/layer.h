@@ -138,8 +138,9 @@ class Layer {
   Symbol operator()(const Symbol& input) const;
   Symbol operator()(const std::vector<Symbol>& inputs) const;
 
-  LayerBase& base() const { return *base_; }
-  LayerBase* operator->() const { return base_.get(); }
+  // UsageError where the handle is empty.
+  LayerBase& base() const;
+  LayerBase* operator->() const { return &base(); }
   const std::shared_ptr<LayerBase>& shared() const { return base_; }
   bool operator==(const Layer&) const = default;
 

@@ -139,6 +139,11 @@ TEST(Layers, WithoutVariablesWorkOnSeveralShapes) {
   EXPECT_EQ(output_shape(relu, {2, 4, 4, 1}), (Shape{2, 4, 4, 1}));
 }
 
+TEST(Layers, ThatAreEmptySaySo) {
+  Graph graph;
+  EXPECT_ERROR(Layer()(input(graph, {2, 8})), UsageError, "an empty Layer was used");
+}
+
 TEST(Layers, CanBeNamedOnce) {
   Dense dense({.units = 3, .name = "a"});
   EXPECT_ERROR(dense->set_name("b"), UsageError, "it is called a, not b");
