@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 
 namespace lockstep::arrows {
@@ -79,6 +80,22 @@ TEST(Arrows, CMakeLinksNoRoomThatTheTableForbids) {
       EXPECT_TRUE(table.at(room).contains(link)) << room << " links " << link;
     }
   }
+}
+
+TEST(Arrows, EveryTestThatTheDocumentNamesExists) {
+  std::string tests;
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "tests")) {
+    if (entry.path().extension() == ".cpp") tests += read(entry.path());
+  }
+  static const std::regex named("`([A-Z][A-Za-z]+)\\.([A-Z][A-Za-z0-9]+)`");
+  const std::string document = read(kRoot / "docs/architecture.md");
+  int count = 0;
+  for (std::sregex_iterator it(document.begin(), document.end(), named), end; it != end; ++it) {
+    const std::string name = "(" + (*it)[1].str() + ", " + (*it)[2].str() + ")";
+    EXPECT_NE(tests.find(name), std::string::npos) << "no test is called " << (*it)[0];
+    ++count;
+  }
+  EXPECT_GT(count, 5);
 }
 
 TEST(Arrows, AnArrowCoversWhatLiesBehindItAndNothingElse) {

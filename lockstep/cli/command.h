@@ -1,0 +1,57 @@
+// What the commands of the program share: their common flags, and how results are handed over.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "lockstep/device/cpu/cpu_device.h"
+
+namespace lockstep::cli {
+
+// Keys stay in the order in which they are set: people read these files too.
+using Json = nlohmann::ordered_json;
+
+// Exit codes: scripts tell a wrong call from a failure of ours.
+inline constexpr int kOk = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kWrongUse = 2;
+
+// Where a command computes: --devices, --cores, --replicas, --strategy, --precision.
+struct Placement {
+  std::string devices = "cpu:0";
+  int cores = 0;  // 0: all
+  int replicas = 1;
+  std::string strategy = "one-device";
+  std::string precision = "float32";
+};
+void add_placement(CLI::App& app, Placement& placement);
+// The device that a placement names; UsageError where this version cannot do what it asks.
+std::unique_ptr<CpuDevice> make_device(const Placement& placement);
+
+// --batch-per-replica and --global-batch: two names for one number while there is one replica.
+struct BatchFlags {
+  std::int64_t per_replica = 0;  // 0: not given
+  std::int64_t global = 0;
+};
+void add_batch(CLI::App& app, BatchFlags& flags);
+// The batch of each replica; UsageError where both were given and do not agree.
+std::int64_t batch_per_replica(const BatchFlags& flags, int replicas, std::int64_t otherwise);
+
+// UsageError, at once, where the file that a flag names cannot be written: not behind an hour of
+// work.
+void check_target(const char* flag, const std::string& target);
+// Writes a result where --json asked for it: a file (whole or not at all), or "-", the terminal.
+void write_json(const Json& json, const std::string& target);
+
+// Each adds a command to the program; what it is to do is run by CLI11 when it was named.
+void add_train(CLI::App& program);
+void add_bench(CLI::App& program);
+void add_plan(CLI::App& program);
+void add_devices(CLI::App& program);
+
+}  // namespace lockstep::cli

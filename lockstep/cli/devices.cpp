@@ -1,0 +1,107 @@
+// lockstep devices: what there is to compute on, and what is missing and why.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "lockstep/cli/command.h"
+#include "lockstep/cli/format.h"
+#include "lockstep/graph/ops/ops.h"
+#include "lockstep/kernels/kernel.h"
+
+namespace lockstep::cli {
+namespace {
+
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+// The widest vector instructions of the processor, as oneDNN names them.
+std::string vector_isa() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f")) {
+    return __builtin_cpu_supports("avx512bf16") ? "avx512 with bf16" : "avx512";
+  }
+  if (__builtin_cpu_supports("avx2")) return "avx2";
+  if (__builtin_cpu_supports("avx")) return "avx";
+  return "sse2";
+#elif defined(__aarch64__)
+  return "neon";
+#else
+  return "unknown";
+#endif
+}
+
+std::int64_t memory_bytes() {
+  return std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGE_SIZE)};
+}
+
+// The kernel that computes a plain matrix product: oneDNN's wherever oneDNN is there.
+bool has_onednn() {
+  Graph graph;
+  const Value a = graph.input("a", {DType::F32, {8, 8}});
+  const Value product = matmul(a, a);
+  return cpu_kernels().find({graph, graph.producer(product.id())}).name.starts_with("onednn");
+}
+
+struct Missing {
+  std::string backend;
+  std::string why;
+};
+
+std::vector<Missing> missing_backends() {
+  std::vector<Missing> missing;
+  if (!has_onednn()) {
+    missing.push_back({"onednn",
+                       "not found when Lockstep was built: install libdnnl-dev and build again "
+                       "(the reference kernels compute meanwhile, slowly)"});
+  }
+  missing.push_back({"cuda", "this version computes on CPUs alone"});
+  return missing;
+}
+
+void run(const std::string& json_target) {
+  check_target("--json", json_target);
+  Placement everything;
+  const auto device = make_device(everything);
+  const auto missing = missing_backends();
+
+  Json json;
+  json["devices"] = Json::array({{{"name", device->name()},
+                                  {"kind", "cpu"},
+                                  {"cores", device->cores().size()},
+                                  {"memory_bytes", memory_bytes()},
+                                  {"isa", vector_isa()},
+                                  {"processor", processor()},
+                                  {"kernels", has_onednn() ? "onednn, reference" : "reference"}}});
+  json["missing"] = Json::array();
+  for (const Missing& backend : missing) {
+    json["missing"].push_back({{"backend", backend.backend}, {"why", backend.why}});
+  }
+
+  if (json_target != "-") {
+    fmt::print("{:<8}{:<6}{:>5} cores{:>12}  {}  {}\n", device->name(), "cpu",
+               device->cores().size(), bytes_text(static_cast<double>(memory_bytes())),
+               vector_isa(), processor());
+    for (const Missing& backend : missing) {
+      fmt::print("{:<8}missing: {}\n", backend.backend, backend.why);
+    }
+  }
+  write_json(json, json_target);
+}
+
+}  // namespace
+
+void add_devices(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("devices", "Lists what there is to compute on.");
+  auto target = std::make_shared<std::string>();
+  app->add_option("--json", *target, "write the list to this file (-: here)");
+  app->callback([target] { run(*target); });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,80 @@
+#include "lockstep/cli/op_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "lockstep/graph/op_def.h"
+
+namespace lockstep::cli {
+namespace {
+
+void finish(std::vector<OpRow>& rows, const std::vector<double>& flops) {
+  double total = 0;
+  for (const OpRow& row : rows) total += row.ms;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].share = total > 0 ? rows[i].ms / total : 0;
+    rows[i].gflops = rows[i].ms > 0 ? flops[i] * 1e-6 / rows[i].ms : 0;
+  }
+}
+
+}  // namespace
+
+std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library, const Track& track) {
+  std::vector<OpRow> rows;
+  std::vector<double> flops;
+  for (const PlanStep& step : plan.steps) {
+    const Node& node = plan.graph.node(step.node);
+    rows.push_back({.op = std::string(op_def(node.op).name),
+                    .kernel = std::string(library.find({plan.graph, node}).name),
+                    .name = node.name,
+                    .calls = 1});
+    flops.push_back(step.cost.flops);
+  }
+  const std::vector<Span> spans = track.spans();
+  const std::size_t steps = rows.empty() ? 0 : spans.size() / rows.size();
+  // The ring may begin in the middle of a step; it ends with a whole one.
+  const std::size_t skip = spans.size() - steps * rows.size();
+  for (std::size_t i = skip; i < spans.size(); ++i) {
+    rows[(i - skip) % rows.size()].ms += static_cast<double>(spans[i].end_ns - spans[i].begin_ns) *
+                                         1e-6 / static_cast<double>(steps);
+  }
+  finish(rows, flops);
+  return rows;
+}
+
+std::vector<OpRow> op_times(const std::vector<OpRow>& nodes) {
+  std::map<std::pair<std::string, std::string>, std::pair<OpRow, double>> sums;
+  for (const OpRow& node : nodes) {
+    auto& [row, flops] = sums[{node.op, node.kernel}];
+    row.op = node.op;
+    row.kernel = node.kernel;
+    row.calls += node.calls;
+    row.ms += node.ms;
+    flops += node.gflops * node.ms * 1e6;
+  }
+  std::vector<OpRow> rows;
+  std::vector<double> flops;
+  for (auto& [key, sum] : sums) {
+    rows.push_back(std::move(sum.first));
+    flops.push_back(sum.second);
+  }
+  finish(rows, flops);
+  std::sort(rows.begin(), rows.end(), [](const OpRow& a, const OpRow& b) { return a.ms > b.ms; });
+  return rows;
+}
+
+std::string print(const std::vector<OpRow>& rows, std::size_t most) {
+  std::string text = fmt::format("{:<24} {:<26} {:>6} {:>10} {:>7} {:>9}  {}\n", "op", "kernel",
+                                 "calls", "ms/step", "share", "GFLOP/s", "name");
+  for (std::size_t i = 0; i < std::min(most, rows.size()); ++i) {
+    const OpRow& row = rows[i];
+    text += fmt::format("{:<24} {:<26} {:>6} {:>10.4f} {:>6.1f}% {:>9}  {}\n", row.op, row.kernel,
+                        row.calls, row.ms, row.share * 100,
+                        row.gflops > 0 ? fmt::format("{:.1f}", row.gflops) : "-", row.name);
+  }
+  return text;
+}
+
+}  // namespace lockstep::cli
