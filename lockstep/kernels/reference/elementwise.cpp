@@ -57,13 +57,13 @@ struct Power {
 struct Larger {
   template <class T>
   T operator()(T a, T b) const {
-    return a > b || a != a ? a : b;
+    return (a > b) | (a != a) ? a : b;
   }
 };
 struct Smaller {
   template <class T>
   T operator()(T a, T b) const {
-    return a < b || a != a ? a : b;
+    return (a < b) | (a != a) ? a : b;
   }
 };
 struct IsEqual {

@@ -45,7 +45,7 @@ struct Max {
     if constexpr (std::is_floating_point_v<T>) return -std::numeric_limits<T>::infinity();
     return std::numeric_limits<T>::lowest();
   }
-  static T join(T a, T b) { return b > a || b != b ? b : a; }
+  static T join(T a, T b) { return (b > a) | (b != b) ? b : a; }
 };
 
 // The axes of a reduction, each kind merged with its neighbours of the same kind.
