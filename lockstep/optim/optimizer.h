@@ -19,6 +19,13 @@ struct Clip {
   std::optional<double> global_norm = {};  // of all together
 };
 
+// Gradients of parameters: sums over examples, and the weight that they are divided by.
+struct Gradients {
+  std::vector<VariableRef> parameters;
+  std::vector<Value> sums;
+  Value weight;
+};
+
 // A handle; copies are the same optimizer.
 class Optimizer {
  public:
@@ -38,6 +45,9 @@ class Optimizer {
   // parameter, so that a second graph (another batch size) continues them. No parameters: no nodes.
   void apply(Graph& graph, std::span<const VariableRef> parameters,
              std::span<const Value> gradients, Value weight) const;
+  void apply(const Gradients& gradients) const {
+    apply(gradients.weight.graph(), gradients.parameters, gradients.sums, gradients.weight);
+  }
 
   std::string name() const;  // "adam"
   // iterations (i64), learning_rate (f32, where it is constant and so can be set), then the slots.

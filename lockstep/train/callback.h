@@ -1,0 +1,63 @@
+// Callback: what a user hooks into fit. Every method may be left out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/train/logs.h"
+
+namespace lockstep {
+
+class Model;
+
+// What is known when training begins.
+struct FitInfo {
+  std::int64_t initial_epoch = 0;
+  std::int64_t epochs = 1;                      // index behind the last epoch
+  std::optional<std::int64_t> steps_per_epoch;  // where it is known
+  std::vector<std::string> log_names;           // what the logs of every epoch will hold
+};
+
+// A batch that has just been trained on. Valid during the call only.
+class BatchLogs {
+ public:
+  BatchLogs(const Model& model, double loss, std::int64_t samples, std::int64_t samples_in_epoch)
+      : model_(model), loss_(loss), samples_(samples), samples_in_epoch_(samples_in_epoch) {}
+
+  double loss() const { return loss_; }  // the mean over this batch
+  std::int64_t samples() const { return samples_; }
+  std::int64_t samples_in_epoch() const { return samples_in_epoch_; }
+  // Loss and metrics since the epoch began. Reads state: ask a few times a second, not every step.
+  Logs running() const;
+
+ private:
+  const Model& model_;
+  double loss_;
+  std::int64_t samples_;
+  std::int64_t samples_in_epoch_;
+};
+
+class Callback {
+ public:
+  virtual ~Callback() = default;
+
+  virtual void on_train_begin(Model& /*model*/, const FitInfo& /*info*/) {}
+  virtual void on_train_end(Model& /*model*/) {}
+  virtual void on_epoch_begin(Model& /*model*/, std::int64_t /*epoch*/) {}
+  virtual void on_epoch_end(Model& /*model*/, std::int64_t /*epoch*/, const Logs& /*logs*/) {}
+  // `step` counts from 0 in each epoch.
+  virtual void on_batch_end(Model& /*model*/, std::int64_t /*step*/, const BatchLogs& /*logs*/) {}
+
+  // What a checkpoint keeps of it, as text, so that a resumed run goes on where it was.
+  virtual std::string save_state() const { return ""; }
+  virtual void restore_state(const std::string& /*state*/) {}
+  // Those that write checkpoints run behind the others, whose state they save.
+  virtual bool runs_last() const { return false; }
+};
+
+using CallbackRef = std::shared_ptr<Callback>;
+
+}  // namespace lockstep

@@ -1,0 +1,243 @@
+// Callbacks that change the course of training, and the small ones.
+#include "lockstep/train/callbacks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/model.h"
+#include "lockstep/train/monitor.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+Json best_of(const Monitor& monitor) {
+  return monitor.best() ? Json(*monitor.best()) : Json(nullptr);
+}
+
+// What another callback of this kind saved; null where it was one of another kind.
+Json state_of(const std::string& text, const char* kind) {
+  const Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return state.is_object() && state.value("kind", "") == kind ? state : Json(nullptr);
+}
+
+void restore_best(Monitor& monitor, const Json& state) {
+  const auto best = state.find("best");
+  if (best != state.end() && best->is_number()) monitor.set_best(best->get<double>());
+}
+
+class EarlyStoppingCallback final : public Callback {
+ public:
+  explicit EarlyStoppingCallback(EarlyStoppingOptions options)
+      : options_(std::move(options)),
+        monitor_("early stopping", options_.monitor, options_.mode, options_.min_delta) {
+    monitor_.set_best(options_.baseline);
+  }
+
+  void on_train_begin(Model&, const FitInfo& info) override { monitor_.expect_in(info); }
+
+  void on_epoch_end(Model& model, std::int64_t epoch, const Logs& logs) override {
+    if (epoch < options_.start_from_epoch) return;
+    const double value = monitor_.read(logs);
+    if (options_.restore_best_weights && best_weights_.empty()) best_weights_ = model.weights();
+    if (monitor_.improves(value)) {
+      monitor_.keep(value);
+      waited_ = 0;
+      if (options_.restore_best_weights) best_weights_ = model.weights();
+      return;
+    }
+    if (++waited_ >= std::max<std::int64_t>(options_.patience, 1)) model.stop_training();
+  }
+
+  void on_train_end(Model& model) override {
+    if (!best_weights_.empty()) model.set_weights(best_weights_);
+    best_weights_.clear();
+  }
+
+  std::string save_state() const override {
+    return Json{{"kind", "early_stopping"}, {"best", best_of(monitor_)}, {"waited", waited_}}
+        .dump();
+  }
+  void restore_state(const std::string& text) override {
+    const Json state = state_of(text, "early_stopping");
+    if (state.is_null()) return;
+    restore_best(monitor_, state);
+    waited_ = state.value("waited", std::int64_t{0});
+  }
+
+ private:
+  EarlyStoppingOptions options_;
+  Monitor monitor_;
+  std::int64_t waited_ = 0;
+  std::vector<Tensor> best_weights_;
+};
+
+class ReduceLROnPlateauCallback final : public Callback {
+ public:
+  explicit ReduceLROnPlateauCallback(ReduceLROnPlateauOptions options)
+      : options_(std::move(options)),
+        monitor_("reduce lr on plateau", options_.monitor, options_.mode, options_.min_delta) {
+    require(options_.factor < 1.0 && options_.factor > 0.0,
+            "[reduce lr on plateau] the factor must lie between 0 and 1, not {}", options_.factor);
+  }
+
+  void on_train_begin(Model& model, const FitInfo& info) override {
+    monitor_.expect_in(info);
+    model.set_learning_rate(model.learning_rate());  // an error now where a schedule decides
+  }
+
+  void on_epoch_end(Model& model, std::int64_t, const Logs& logs) override {
+    const double value = monitor_.read(logs);
+    if (cooling_ > 0) {
+      --cooling_;
+      waited_ = 0;
+    }
+    if (monitor_.improves(value)) {
+      monitor_.keep(value);
+      waited_ = 0;
+    } else if (cooling_ == 0 && ++waited_ >= options_.patience) {
+      const double rate = model.learning_rate();
+      if (rate > options_.min_lr) {
+        model.set_learning_rate(std::max(rate * options_.factor, options_.min_lr));
+      }
+      cooling_ = options_.cooldown;
+      waited_ = 0;
+    }
+  }
+
+  std::string save_state() const override {
+    return Json{{"kind", "reduce_lr"},
+                {"best", best_of(monitor_)},
+                {"waited", waited_},
+                {"cooling", cooling_}}
+        .dump();
+  }
+  void restore_state(const std::string& text) override {
+    const Json state = state_of(text, "reduce_lr");
+    if (state.is_null()) return;
+    restore_best(monitor_, state);
+    waited_ = state.value("waited", std::int64_t{0});
+    cooling_ = state.value("cooling", std::int64_t{0});
+  }
+
+ private:
+  ReduceLROnPlateauOptions options_;
+  Monitor monitor_;
+  std::int64_t waited_ = 0;
+  std::int64_t cooling_ = 0;
+};
+
+class LearningRateSchedulerCallback final : public Callback {
+ public:
+  explicit LearningRateSchedulerCallback(std::function<double(std::int64_t, double)> schedule)
+      : schedule_(std::move(schedule)) {}
+  void on_epoch_begin(Model& model, std::int64_t epoch) override {
+    model.set_learning_rate(schedule_(epoch, model.learning_rate()));
+  }
+
+ private:
+  std::function<double(std::int64_t, double)> schedule_;
+};
+
+class CSVLoggerCallback final : public Callback {
+ public:
+  explicit CSVLoggerCallback(CSVLoggerOptions options) : options_(std::move(options)) {}
+
+  void on_train_begin(Model&, const FitInfo& info) override {
+    std::error_code ignored;
+    const bool begun =
+        options_.append && std::filesystem::file_size(options_.path, ignored) > 0 && !ignored;
+    file_.open(options_.path, options_.append ? std::ios::app : std::ios::trunc);
+    names_ = info.log_names;
+    if (!begun) {
+      file_ << "epoch";
+      for (const std::string& name : names_) file_ << options_.separator << name;
+      file_ << '\n';
+    }
+    expect_written();
+  }
+
+  void on_epoch_end(Model&, std::int64_t epoch, const Logs& logs) override {
+    file_ << epoch;
+    for (const std::string& name : names_) {
+      file_ << options_.separator;
+      if (const std::optional<double> value = logs.find(name)) file_ << fmt::format("{}", *value);
+    }
+    file_ << std::endl;
+    expect_written();
+  }
+
+  void on_train_end(Model&) override { file_.close(); }
+
+ private:
+  void expect_written() {
+    if (!file_) fail<DataError>("[csv logger] {} cannot be written", options_.path.string());
+  }
+
+  CSVLoggerOptions options_;
+  std::ofstream file_;
+  std::vector<std::string> names_;
+};
+
+class TerminateOnNaNCallback final : public Callback {
+ public:
+  void on_batch_end(Model& model, std::int64_t, const BatchLogs& logs) override {
+    if (!std::isfinite(logs.loss())) model.stop_training();
+  }
+};
+
+class LambdaCallbackAdapter final : public Callback {
+ public:
+  explicit LambdaCallbackAdapter(LambdaCallbackOptions options) : call_(std::move(options)) {}
+  void on_train_begin(Model& model, const FitInfo&) override {
+    if (call_.on_train_begin) call_.on_train_begin(model);
+  }
+  void on_train_end(Model& model) override {
+    if (call_.on_train_end) call_.on_train_end(model);
+  }
+  void on_epoch_begin(Model& model, std::int64_t epoch) override {
+    if (call_.on_epoch_begin) call_.on_epoch_begin(model, epoch);
+  }
+  void on_epoch_end(Model& model, std::int64_t epoch, const Logs& logs) override {
+    if (call_.on_epoch_end) call_.on_epoch_end(model, epoch, logs);
+  }
+  void on_batch_end(Model& model, std::int64_t step, const BatchLogs& logs) override {
+    if (call_.on_batch_end) call_.on_batch_end(model, step, logs);
+  }
+
+ private:
+  LambdaCallbackOptions call_;
+};
+
+}  // namespace
+
+CallbackRef EarlyStopping(EarlyStoppingOptions options) {
+  return std::make_shared<EarlyStoppingCallback>(std::move(options));
+}
+
+CallbackRef ReduceLROnPlateau(ReduceLROnPlateauOptions options) {
+  return std::make_shared<ReduceLROnPlateauCallback>(std::move(options));
+}
+
+CallbackRef LearningRateScheduler(std::function<double(std::int64_t, double)> schedule) {
+  require(static_cast<bool>(schedule), "[learning rate scheduler] there is no schedule");
+  return std::make_shared<LearningRateSchedulerCallback>(std::move(schedule));
+}
+
+CallbackRef CSVLogger(CSVLoggerOptions options) {
+  return std::make_shared<CSVLoggerCallback>(std::move(options));
+}
+
+CallbackRef TerminateOnNaN() {
+  return std::make_shared<TerminateOnNaNCallback>();
+}
+
+CallbackRef LambdaCallback(LambdaCallbackOptions options) {
+  return std::make_shared<LambdaCallbackAdapter>(std::move(options));
+}
+
+}  // namespace lockstep

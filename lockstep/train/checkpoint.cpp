@@ -1,0 +1,160 @@
+#include "lockstep/train/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kVersion = "1";
+
+std::string to_hex(const std::string& bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string digits;
+  digits.reserve(2 * bytes.size());
+  for (const char byte : bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    digits += kDigits[value >> 4];
+    digits += kDigits[value & 15];
+  }
+  return digits;
+}
+
+std::optional<std::string> from_hex(const std::string& digits) {
+  const auto value = [](char digit) {
+    if (digit >= '0' && digit <= '9') return digit - '0';
+    if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
+    return -1;
+  };
+  if (digits.size() % 2 != 0) return std::nullopt;
+  std::string bytes;
+  for (std::size_t i = 0; i < digits.size(); i += 2) {
+    const int high = value(digits[i]);
+    const int low = value(digits[i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  return bytes;
+}
+
+std::string text_of(const Metadata& metadata, const std::string& key) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? std::string() : found->second;
+}
+
+bool under(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix);
+}
+
+}  // namespace
+
+void write_progress(const Progress& progress, Metadata& metadata) {
+  metadata["epoch"] = std::to_string(progress.epoch);
+  metadata["epoch_step"] = std::to_string(progress.epoch_step);
+  metadata["epoch_samples"] = std::to_string(progress.epoch_samples);
+  metadata["pass"] = std::to_string(progress.pass);
+  metadata["position"] = to_hex(progress.position);
+  metadata["callbacks"] = nlohmann::json(progress.callbacks).dump();
+}
+
+std::optional<std::int64_t> read_integer(const Metadata& metadata, const std::string& key,
+                                         const std::filesystem::path& file) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end()) return std::nullopt;
+  std::int64_t value = 0;
+  const char* end = found->second.data() + found->second.size();
+  const auto [stop, error] = std::from_chars(found->second.data(), end, value);
+  if (error != std::errc() || stop != end || value < 0) {
+    fail<DataError>("[load] {}: its metadata says {} = '{}', which is no whole number",
+                    file.string(), key, found->second);
+  }
+  return value;
+}
+
+std::optional<Progress> read_progress(const Metadata& metadata, const std::filesystem::path& file) {
+  const std::optional<std::int64_t> epoch = read_integer(metadata, "epoch", file);
+  if (!epoch) return std::nullopt;
+  Progress progress;
+  progress.epoch = *epoch;
+  progress.epoch_step = read_integer(metadata, "epoch_step", file).value_or(0);
+  progress.epoch_samples = read_integer(metadata, "epoch_samples", file).value_or(0);
+  progress.pass = static_cast<std::uint64_t>(read_integer(metadata, "pass", file).value_or(0));
+  const std::optional<std::string> position = from_hex(text_of(metadata, "position"));
+  if (!position) {
+    fail<DataError>("[load] {}: the iterator's position in its metadata is damaged", file.string());
+  }
+  progress.position = *position;
+  const auto callbacks =
+      nlohmann::json::parse(text_of(metadata, "callbacks"), nullptr, /*allow_exceptions=*/false);
+  if (callbacks.is_array()) {
+    for (const auto& state : callbacks) {
+      progress.callbacks.push_back(state.is_string() ? state.get<std::string>() : std::string());
+    }
+  }
+  return progress;
+}
+
+NamedVariables with_names(std::span<const VariableRef> variables, std::string_view prefix) {
+  NamedVariables named;
+  std::set<std::string> names;
+  for (const VariableRef& variable : variables) {
+    std::string name = std::string(prefix) + variable->name;
+    require(names.insert(name).second,
+            "[save] two variables are called '{}': give their layers different names",
+            variable->name);
+    named.emplace_back(std::move(name), variable);
+  }
+  return named;
+}
+
+void expect_fit(const TensorFile& contents, const NamedVariables& variables,
+                const std::filesystem::path& file) {
+  std::set<std::string_view> known;
+  bool optimizer = false;
+  bool metrics = false;
+  for (const auto& [name, variable] : variables) {
+    known.insert(name);
+    optimizer = optimizer || under(name, kOptimizerPrefix);
+    metrics = metrics || under(name, kMetricPrefix);
+    const auto found = contents.tensors.find(name);
+    require(found != contents.tensors.end(),
+            "[load] {}: there is no tensor '{}' ({} {} in the model): load the file into the model "
+            "that it was saved from, or rename its tensors",
+            file.string(), name, name_of(variable->dtype), variable->shape);
+    const Tensor& tensor = found->second;
+    require(tensor.dtype() == variable->dtype && tensor.shape() == variable->shape,
+            "[load] {}: '{}' is {} {} in the file but {} {} in the model: build the model as it "
+            "was when it was saved",
+            file.string(), name, name_of(tensor.dtype()), tensor.shape(), name_of(variable->dtype),
+            variable->shape);
+  }
+  for (const auto& [name, tensor] : contents.tensors) {
+    if (!optimizer && under(name, kOptimizerPrefix)) continue;
+    if (!metrics && under(name, kMetricPrefix)) continue;
+    require(known.contains(name),
+            "[load] {}: the tensor '{}' ({} {}) has no place in the model: load the file into the "
+            "model that it was saved from",
+            file.string(), name, name_of(tensor.dtype()), tensor.shape());
+  }
+}
+
+void expect_checkpoint(const TensorFile& contents, const std::filesystem::path& file) {
+  if (text_of(contents.metadata, "format") != "lockstep" ||
+      text_of(contents.metadata, "kind") != "checkpoint") {
+    fail<DataError>(
+        "[load] {} is a safetensors file but no checkpoint of Lockstep's: load_weights reads "
+        "weights alone",
+        file.string());
+  }
+  const std::string version = text_of(contents.metadata, "format_version");
+  if (version != kVersion) {
+    fail<DataError>("[load] {} has the format version '{}'; this version of Lockstep reads {}",
+                    file.string(), version, kVersion);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// Checkpoints: one safetensors file each. Weights stand under their variables' names, so that other
+// programs read them; the optimizer's variables stand under "optimizer/", metrics in the middle of
+// an epoch under "metric/". Where in the run it was written stands in the metadata:
+//
+//   format           "lockstep", format_version "1"
+//   kind             "weights" or "checkpoint"
+//   seed, step       of the model; training steps done
+//   epoch, epoch_step, epoch_samples, pass, position, callbacks      only from inside fit:
+//                    where the next step is; `position` is the iterator's, as hexadecimal digits;
+//                    `callbacks` a JSON list of what the callbacks keep
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/graph/variable.h"
+#include "lockstep/tensor/safetensors.h"
+
+namespace lockstep {
+
+inline constexpr std::string_view kOptimizerPrefix = "optimizer/";
+inline constexpr std::string_view kMetricPrefix = "metric/";
+
+// Where a fit is: what comes next.
+struct Progress {
+  std::int64_t epoch = 0;
+  std::int64_t epoch_step = 0;     // steps of this epoch that are done
+  std::int64_t epoch_samples = 0;  // samples of this epoch that are done
+  std::uint64_t pass = 0;          // through the data
+  // Of the iterator; empty: at the beginning of the pass.
+  std::string position;
+  std::vector<std::string> callbacks;
+
+  bool mid_epoch() const { return epoch_step > 0; }
+};
+
+using Metadata = std::map<std::string, std::string>;
+
+void write_progress(const Progress& progress, Metadata& metadata);
+// Nothing where the checkpoint was not written from inside fit; DataError, naming the file, where
+// the metadata cannot be read.
+std::optional<Progress> read_progress(const Metadata& metadata, const std::filesystem::path& file);
+// A whole number of the metadata, or nothing where there is none.
+std::optional<std::int64_t> read_integer(const Metadata& metadata, const std::string& key,
+                                         const std::filesystem::path& file);
+
+// Variables and the names of their tensors in a file.
+using NamedVariables = std::vector<std::pair<std::string, VariableRef>>;
+
+// UsageError where two variables have one name.
+NamedVariables with_names(std::span<const VariableRef> variables, std::string_view prefix = "");
+
+// UsageError, naming the tensor, where the file lacks one of the variables, has it in another dtype
+// or shape, or has a tensor that none of them takes. Tensors under the prefixes above are only
+// looked at where one of the variables has that prefix.
+void expect_fit(const TensorFile& contents, const NamedVariables& variables,
+                const std::filesystem::path& file);
+
+// DataError where the file does not say that it is a Lockstep checkpoint of a version known here.
+void expect_checkpoint(const TensorFile& contents, const std::filesystem::path& file);
+
+}  // namespace lockstep

@@ -1,0 +1,195 @@
+// evaluate, predict, and single batches.
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/model_impl.h"
+
+namespace lockstep {
+namespace {
+
+// Calls f with every batch of a data set, the waits for input recorded; returns their number.
+template <class F>
+std::int64_t for_each_batch(Model::Impl& impl, const Dataset& batches, StepMode mode,
+                            std::optional<std::int64_t> steps, const char* caller, F&& f) {
+  Track& track = impl.session().track();
+  const std::unique_ptr<Iterator> iterator = batches.iterator(0);
+  std::int64_t done = 0;
+  while (!steps || done < *steps) {
+    std::optional<Element> element;
+    {
+      ScopedSpan span(track, "next batch", SpanKind::Input);
+      element = iterator->next();
+    }
+    if (!element) break;
+    f(split_element(*element, impl.network->input_count(), mode, caller), done);
+    ++done;
+  }
+  require(done > 0,
+          "[{}] the data set gave no batch: it is empty, or smaller than one batch with "
+          "drop_remainder",
+          caller);
+  return done;
+}
+
+// Runs a step; an error in the data says which batch it was.
+void run_step(Session& session, Step& step, const Batch& batch, const char* caller,
+              std::int64_t index) {
+  {
+    ScopedSpan span(session.track(), "copy batch", SpanKind::Input);
+    step.feed(batch);
+  }
+  try {
+    step.run(session.step);
+  } catch (const DataError& error) {
+    fail<DataError>("[{}] batch {}: {}", caller, index, error.what());
+  }
+}
+
+// Tensors one behind the other along axis 0.
+Tensor concatenate(const std::vector<Tensor>& parts) {
+  std::int64_t rows = 0;
+  for (const Tensor& part : parts) {
+    const Shape& shape = part.shape();
+    require(shape.rank() > 0 && shape.with(0, 0) == parts.front().shape().with(0, 0),
+            "[predict] outputs of different shapes, {} and {}, cannot stand behind one another: "
+            "predict batch by batch",
+            parts.front().shape(), shape);
+    rows += shape[0];
+  }
+  Tensor whole(parts.front().dtype(), parts.front().shape().with(0, rows));
+  std::size_t offset = 0;
+  for (const Tensor& part : parts) {
+    if (part.bytes() > 0) std::memcpy(whole.raw() + offset, part.raw(), part.bytes());
+    offset += part.bytes();
+  }
+  return whole;
+}
+
+Tensor on_host(const Tensor& tensor) {
+  Tensor copy(tensor.dtype(), tensor.shape());
+  copy.copy_from(tensor);
+  return copy;
+}
+
+Batch single_batch(const std::vector<Tensor>& x, const Tensor& y, const BatchOptionsOnce& options,
+                   const Network& network, StepMode mode, const char* caller) {
+  std::vector<Tensor> element = x;
+  if (y.defined()) element.push_back(y);
+  if (options.sample_weight.defined()) element.push_back(options.sample_weight);
+  require(x.size() == network.input_count(), "[{}] the model has {} inputs, {} are given", caller,
+          network.input_count(), x.size());
+  require(mode == StepMode::Predict || y.defined(), "[{}] there are no labels", caller);
+  Batch batch = split_element(element, x.size(), mode, caller);
+  if (y.defined()) batch.sample_weight = weights_of(batch, options.class_weight);
+  return batch;
+}
+
+}  // namespace
+
+Logs Model::evaluate(const Dataset& batches, const EvaluateOptions& options) {
+  impl_->expect_compiled("evaluate");
+  Session& session = impl_->session();
+  session.device().enter();
+  // fit may be in the middle of an epoch: its metrics stay as they are.
+  const std::vector<Tensor> before = impl_->metric_state();
+  impl_->reset_metrics();
+  try {
+    for_each_batch(*impl_, batches, StepMode::Evaluate, options.steps, "evaluate",
+                   [&](const Batch& batch, std::int64_t index) {
+                     Step& step = impl_->step_for(StepMode::Evaluate, batch, "evaluate");
+                     run_step(session, step, batch, "evaluate", index);
+                   });
+  } catch (...) {
+    impl_->set_metric_state(before);
+    throw;
+  }
+  const Logs logs = impl_->read_metrics();
+  impl_->set_metric_state(before);
+  return logs;
+}
+
+Logs Model::evaluate(const std::vector<Tensor>& x, const Tensor& y,
+                     const EvaluateOptions& options) {
+  return evaluate(samples_of(x, y, options.sample_weight, "evaluate").batch(options.batch_size),
+                  options);
+}
+
+Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& options) {
+  return evaluate(std::vector{x}, y, options);
+}
+
+std::vector<Tensor> Model::predict_outputs(const Dataset& batches, const PredictOptions& options) {
+  Session& session = impl_->session();
+  session.device().enter();
+  std::vector<std::vector<Tensor>> parts;
+  for_each_batch(*impl_, batches, StepMode::Predict, options.steps, "predict",
+                 [&](const Batch& batch, std::int64_t index) {
+                   Step& step = impl_->step_for(StepMode::Predict, batch, "predict");
+                   run_step(session, step, batch, "predict", index);
+                   const std::vector<Tensor> outputs = step.outputs();
+                   parts.resize(outputs.size());
+                   for (std::size_t i = 0; i < outputs.size(); ++i) {
+                     parts[i].push_back(on_host(outputs[i]));
+                   }
+                 });
+  std::vector<Tensor> outputs;
+  for (const std::vector<Tensor>& list : parts) outputs.push_back(concatenate(list));
+  return outputs;
+}
+
+Tensor Model::predict(const Dataset& batches, const PredictOptions& options) {
+  return predict_outputs(batches, options).front();
+}
+
+Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
+  require(x.defined() && x.shape().rank() > 0,
+          "[predict] there is no input: x must have an axis of samples");
+  return predict(Dataset::from_tensors({x}).batch(options.batch_size), options);
+}
+
+Tensor Model::predict_on_batch(const Tensor& x) {
+  const Batch batch =
+      single_batch({x}, {}, {}, *impl_->network, StepMode::Predict, "predict_on_batch");
+  Session& session = impl_->session();
+  session.device().enter();
+  Step& step = impl_->step_for(StepMode::Predict, batch, "predict_on_batch");
+  run_step(session, step, batch, "predict_on_batch", 0);
+  return on_host(step.outputs().front());
+}
+
+Logs Model::train_on_batch(const std::vector<Tensor>& x, const Tensor& y,
+                           const BatchOptionsOnce& options) {
+  const Batch batch =
+      single_batch(x, y, options, *impl_->network, StepMode::Train, "train_on_batch");
+  impl_->expect_compiled("train_on_batch");
+  Session& session = impl_->session();
+  session.device().enter();
+  Step& step = impl_->step_for(StepMode::Train, batch, "train_on_batch");
+  impl_->reset_metrics();
+  run_step(session, step, batch, "train_on_batch", session.step);
+  ++session.step;
+  return impl_->read_metrics();
+}
+
+Logs Model::train_on_batch(const Tensor& x, const Tensor& y, const BatchOptionsOnce& options) {
+  return train_on_batch(std::vector{x}, y, options);
+}
+
+Logs Model::test_on_batch(const std::vector<Tensor>& x, const Tensor& y,
+                          const BatchOptionsOnce& options) {
+  const Batch batch =
+      single_batch(x, y, options, *impl_->network, StepMode::Evaluate, "test_on_batch");
+  impl_->expect_compiled("test_on_batch");
+  Session& session = impl_->session();
+  session.device().enter();
+  Step& step = impl_->step_for(StepMode::Evaluate, batch, "test_on_batch");
+  impl_->reset_metrics();
+  run_step(session, step, batch, "test_on_batch", 0);
+  return impl_->read_metrics();
+}
+
+Logs Model::test_on_batch(const Tensor& x, const Tensor& y, const BatchOptionsOnce& options) {
+  return test_on_batch(std::vector{x}, y, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// EventWriter: scalars into an event file that TensorBoard opens. The file is a sequence of records
+// (TFRecord framing): length (u64), masked CRC-32C of the length, bytes, masked CRC-32C of the
+// bytes, little-endian; the bytes are an Event of event.proto.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// CRC-32C (Castagnoli), and the form of it that records carry.
+std::uint32_t crc32c(std::string_view bytes);
+std::uint32_t masked_crc32c(std::string_view bytes);
+
+class EventWriter {
+ public:
+  // Makes the folder and a new file in it; DataError, naming it, where that fails.
+  explicit EventWriter(const std::filesystem::path& folder);
+
+  void scalar(const std::string& tag, double value, std::int64_t step);
+  void flush();
+  const std::filesystem::path& file() const { return file_; }
+
+ private:
+  void record(const std::string& bytes);
+
+  std::filesystem::path file_;
+  std::ofstream stream_;
+};
+
+}  // namespace lockstep

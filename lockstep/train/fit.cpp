@@ -1,0 +1,298 @@
+// fit: epochs of steps, validation behind each, callbacks around them.
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/model_impl.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<CallbackRef> in_order(std::vector<CallbackRef> callbacks) {
+  for (const CallbackRef& callback : callbacks) {
+    require(callback != nullptr, "[fit] one of the callbacks is null");
+  }
+  std::ranges::stable_partition(callbacks, [](const auto& each) { return !each->runs_last(); });
+  return callbacks;
+}
+
+// One call of fit. Everything that changes while it runs is here, so that an exception leaves the
+// model as it is behind the last whole step.
+class FitRun {
+ public:
+  FitRun(Model& model, const Dataset& batches, const FitOptions& options)
+      : model_(model),
+        impl_(model.impl()),
+        session_(impl_.session()),
+        track_(session_.track()),
+        batches_(batches),
+        options_(options),
+        callbacks_(in_order(options.callbacks)),
+        meter_(track_) {}
+  ~FitRun() { impl_.progress = nullptr; }
+  FitRun(const FitRun&) = delete;
+  FitRun& operator=(const FitRun&) = delete;
+
+  History run();
+
+ private:
+  void build_from_data();
+  void resume();
+  FitInfo info() const;
+  void run_epoch(std::int64_t epoch);
+  std::optional<Element> next_element();
+  void train(const Element& element);
+  Logs read_logs();  // metrics, and those of the validation data
+  Progress progress() const;
+
+  template <class F>
+  void for_callbacks(F&& f) {
+    if (callbacks_.empty()) return;
+    ScopedSpan span(track_, "callbacks", SpanKind::Host);
+    for (const CallbackRef& callback : callbacks_) f(*callback);
+  }
+
+  Model& model_;
+  Model::Impl& impl_;
+  Session& session_;
+  Track& track_;
+  const Dataset& batches_;
+  const FitOptions& options_;
+  std::vector<CallbackRef> callbacks_;
+  AttributionMeter meter_;
+  History history_;
+
+  Progress at_;  // without position and callbacks, which are asked for when they are needed
+  std::unique_ptr<Iterator> iterator_;
+  std::int64_t given_in_pass_ = 0;  // batches of this pass, to tell an empty data set
+  std::int64_t samples_here_ = 0;   // samples of this epoch that this call trained on
+};
+
+History FitRun::run() {
+  session_.device().enter();
+  build_from_data();
+  impl_.stopping = false;
+  at_.epoch = options_.initial_epoch;
+  at_.pass = static_cast<std::uint64_t>(options_.initial_epoch);
+  if (!options_.resume.empty()) resume();
+  impl_.progress = [this] { return progress(); };
+
+  const FitInfo known = info();
+  for_callbacks([&](Callback& callback) { callback.on_train_begin(model_, known); });
+  while (at_.epoch < options_.epochs && !impl_.stopping) run_epoch(at_.epoch);
+  for_callbacks([&](Callback& callback) { callback.on_train_end(model_); });
+
+  history_.attribution = meter_.read();
+  history_.seconds = meter_.seconds();
+  history_.top_ops = slowest_ops(track_, 10);
+  return std::move(history_);
+}
+
+void FitRun::build_from_data() {
+  const std::vector<ElementSpec> spec = batches_.element_spec();
+  const std::size_t inputs = impl_.network->input_count();
+  require(spec.size() == inputs + 1 || spec.size() == inputs + 2,
+          "[fit] an element of the data set must have {} parts ({} inputs and labels), or one more "
+          "for sample weights; it has {}",
+          inputs + 1, inputs, spec.size());
+  std::vector<ValueType> types;
+  for (std::size_t i = 0; i < inputs; ++i) {
+    require(spec[i].shape.rank() > 0, "[fit] input {} is a scalar: batch the data set", i);
+    types.push_back({spec[i].dtype, spec[i].shape});
+  }
+  impl_.build(types);
+}
+
+void FitRun::resume() {
+  const std::optional<Progress> where = impl_.load(options_.resume);
+  require(where.has_value(),
+          "[fit] {} was not written during fit, so it has no place to go on from: use model.load",
+          options_.resume.string());
+  at_ = *where;
+  if (at_.mid_epoch() || !at_.position.empty()) {
+    iterator_ = batches_.iterator(at_.pass);
+    if (!at_.position.empty()) iterator_->restore(at_.position);
+    given_in_pass_ = 1;
+  }
+  if (at_.callbacks.size() == callbacks_.size()) {
+    for (std::size_t i = 0; i < callbacks_.size(); ++i) {
+      callbacks_[i]->restore_state(at_.callbacks[i]);
+    }
+  }
+  at_.position.clear();
+  at_.callbacks.clear();
+}
+
+FitInfo FitRun::info() const {
+  FitInfo info{.initial_epoch = at_.epoch,
+               .epochs = options_.epochs,
+               .steps_per_epoch = options_.steps_per_epoch,
+               .log_names = {}};
+  if (!info.steps_per_epoch) info.steps_per_epoch = batches_.cardinality();
+  for (const Metric& metric : impl_.metrics()) info.log_names.push_back(metric->name());
+  if (options_.validation_data) {
+    for (const Metric& metric : impl_.metrics()) info.log_names.push_back("val_" + metric->name());
+  }
+  for (const char* name : {"lr", "seconds", "samples_per_s"}) info.log_names.emplace_back(name);
+  return info;
+}
+
+void FitRun::run_epoch(std::int64_t epoch) {
+  const std::int64_t begin = now_ns();
+  for_callbacks([&](Callback& callback) { callback.on_epoch_begin(model_, epoch); });
+  if (!at_.mid_epoch()) impl_.reset_metrics();
+  samples_here_ = 0;
+  bool finished = false;
+  while (!impl_.stopping) {
+    finished = options_.steps_per_epoch && at_.epoch_step >= *options_.steps_per_epoch;
+    if (finished) break;
+    const std::optional<Element> element = next_element();
+    finished = !element;
+    if (finished) break;
+    train(*element);
+  }
+  const double train_seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+  Logs logs = read_logs();
+  logs.set("lr", model_.learning_rate());
+  logs.set("seconds", static_cast<double>(now_ns() - begin) * 1e-9);
+  logs.set("samples_per_s", static_cast<double>(samples_here_) / std::max(train_seconds, 1e-9));
+  history_.epochs.push_back({epoch, logs});
+
+  if (finished) {
+    ++at_.epoch;
+    at_.epoch_step = 0;
+    at_.epoch_samples = 0;
+    if (!options_.steps_per_epoch) {
+      ++at_.pass;
+      iterator_ = nullptr;
+    }
+  }
+  for_callbacks([&](Callback& callback) { callback.on_epoch_end(model_, epoch, logs); });
+}
+
+std::optional<Element> FitRun::next_element() {
+  ScopedSpan span(track_, "next batch", SpanKind::Input);
+  for (;;) {
+    if (iterator_ == nullptr) {
+      iterator_ = batches_.iterator(at_.pass);
+      given_in_pass_ = 0;
+    }
+    std::optional<Element> element = iterator_->next();
+    if (element) {
+      ++given_in_pass_;
+      return element;
+    }
+    require(given_in_pass_ > 0,
+            "[fit] the data set gave no batch: it is empty, or smaller than one batch with "
+            "drop_remainder");
+    if (!options_.steps_per_epoch) return std::nullopt;
+    ++at_.pass;
+    iterator_ = nullptr;
+  }
+}
+
+void FitRun::train(const Element& element) {
+  const std::int64_t begin = now_ns();
+  Batch batch = split_element(element, impl_.network->input_count(), StepMode::Train, "fit");
+  if (!options_.class_weight.empty()) {
+    batch.sample_weight = weights_of(batch, options_.class_weight);
+  }
+  bool planned = false;
+  Step& step = impl_.step_for(StepMode::Train, batch, "fit", &planned);
+  history_.peak_bytes = std::max(history_.peak_bytes, step.plan().peak_bytes());
+  {
+    ScopedSpan span(track_, "copy batch", SpanKind::Input);
+    step.feed(batch);
+  }
+  try {
+    step.run(session_.step);
+  } catch (const DataError& error) {
+    fail<DataError>("[fit] epoch {}, step {}: {}", at_.epoch, at_.epoch_step, error.what());
+  }
+
+  const double loss = step.loss_sum() / step.weight();
+  if (!std::isfinite(loss) && !history_.first_non_finite_step) {
+    history_.first_non_finite_step = session_.step;
+  }
+  const std::int64_t epoch_step = at_.epoch_step;
+  ++session_.step;
+  ++at_.epoch_step;
+  ++history_.steps;
+  at_.epoch_samples += batch.size();
+  samples_here_ += batch.size();
+  history_.samples += batch.size();
+  const BatchLogs logs(model_, loss, batch.size(), at_.epoch_samples);
+  for_callbacks([&](Callback& callback) { callback.on_batch_end(model_, epoch_step, logs); });
+  if (!planned) {
+    history_.step_ms.push_back(static_cast<float>(static_cast<double>(now_ns() - begin) * 1e-6));
+  }
+}
+
+Logs FitRun::read_logs() {
+  Logs logs = impl_.read_metrics();
+  if (options_.validation_data) {
+    const Logs validation =
+        model_.evaluate(*options_.validation_data, {.steps = options_.validation_steps});
+    for (const auto& [name, value] : validation.items()) logs.set("val_" + name, value);
+  }
+  return logs;
+}
+
+Progress FitRun::progress() const {
+  Progress progress = at_;
+  if (iterator_ != nullptr) progress.position = iterator_->save();
+  for (const CallbackRef& callback : callbacks_) {
+    progress.callbacks.push_back(callback->save_state());
+  }
+  return progress;
+}
+
+}  // namespace
+
+History Model::fit(const Dataset& batches, const FitOptions& options) {
+  impl_->expect_compiled("fit");
+  require(!impl_->progress, "[fit] fit is already running on this model");
+  require(options.initial_epoch >= 0 && options.epochs >= 0,
+          "[fit] epochs ({}) and initial_epoch ({}) must not be negative", options.epochs,
+          options.initial_epoch);
+  require(!options.steps_per_epoch || *options.steps_per_epoch > 0,
+          "[fit] steps_per_epoch must be positive, not {}", options.steps_per_epoch.value_or(0));
+  require(!options.sample_weight.defined() && options.validation_split == 0.0,
+          "[fit] sample_weight and validation_split are for tensors: put the weights into the data "
+          "set as a third component, and give validation_data");
+  return FitRun(*this, batches, options).run();
+}
+
+History Model::fit(const std::vector<Tensor>& x, const Tensor& y, const FitOptions& options) {
+  impl_->expect_compiled("fit");
+  Dataset samples = samples_of(x, y, options.sample_weight, "fit");
+  const std::int64_t count = x.front().shape()[0];
+  require(count > 0, "[fit] the data set gave no batch: x has the shape {}", x.front().shape());
+  require(options.batch_size > 0, "[fit] batch_size must be positive, not {}", options.batch_size);
+  require(options.validation_split >= 0.0 && options.validation_split < 1.0,
+          "[fit] validation_split is a fraction of the samples in [0, 1), not {}",
+          options.validation_split);
+  FitOptions rest = options;
+  rest.sample_weight = {};
+  rest.validation_split = 0.0;
+  std::int64_t kept = count;
+  if (options.validation_split > 0.0) {
+    require(!options.validation_data,
+            "[fit] both validation_split and validation_data are given: choose one");
+    kept = static_cast<std::int64_t>(static_cast<double>(count) * (1.0 - options.validation_split));
+    require(kept > 0 && kept < count,
+            "[fit] validation_split = {} of {} samples leaves {} for training and {} for "
+            "validation; both need some",
+            options.validation_split, count, kept, count - kept);
+    rest.validation_data = samples.skip(kept).batch(options.batch_size);
+    samples = samples.take(kept);
+  }
+  if (options.shuffle) samples = samples.shuffle({.buffer = kept, .seed = impl_->options.seed});
+  return fit(samples.batch(options.batch_size), rest);
+}
+
+History Model::fit(const Tensor& x, const Tensor& y, const FitOptions& options) {
+  return fit(std::vector{x}, y, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,136 @@
+#include "lockstep/train/history.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+namespace lockstep {
+namespace {
+
+double quantile(std::vector<float> values, double q) {
+  if (values.empty()) return 0.0;
+  const auto place = static_cast<std::size_t>(q * static_cast<double>(values.size() - 1) + 0.5);
+  const auto nth = values.begin() + static_cast<std::ptrdiff_t>(place);
+  std::nth_element(values.begin(), nth, values.end());
+  return *nth;
+}
+
+std::string advice(const History& history) {
+  const Attribution& part = history.attribution;
+  std::string text;
+  if (history.first_non_finite_step) {
+    text += fmt::format(
+        "warning: the loss was not a finite number at step {} (counted from the beginning of "
+        "training).\n  Look for NaN or very large numbers in the data; lower the learning rate, or "
+        "clip gradients\n  (.clip = {{.global_norm = 1}}). TerminateOnNaN() stops at the first "
+        "such step.\n",
+        *history.first_non_finite_step);
+  }
+  if (part.input > 0.1) {
+    text += fmt::format(
+        "The steps waited for input {:.0f}% of the time: add .prefetch(AUTOTUNE) at the end of the "
+        "data set,\n  and do less work on each sample.\n",
+        100 * part.input);
+  }
+  if (part.host > 0.15) {
+    text += history.steps < 50
+                ? "Much of the time went into the start (tracing and planning); it is paid once "
+                  "for each batch size.\n"
+                : "Much of the time was spent between kernels and in callbacks: take a larger "
+                  "batch, or let\n  callbacks do less at every step.\n";
+  }
+  if (text.empty()) {
+    text =
+        "The time goes into computation. The nodes above are where to look; more cores or a\n"
+        "  smaller model would make it faster.\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<double> History::series(std::string_view name) const {
+  std::vector<double> values;
+  for (const EpochLog& epoch : epochs) values.push_back(epoch.logs.at(name));
+  return values;
+}
+
+double History::median_step_ms() const {
+  return quantile(step_ms, 0.5);
+}
+
+double History::p99_step_ms() const {
+  return quantile(step_ms, 0.99);
+}
+
+std::string History::report() const {
+  std::string text = fmt::format("{} epochs, {} steps, {} samples in {:.2f} s ({:.0f} samples/s)\n",
+                                 epochs.size(), steps, samples, seconds,
+                                 seconds > 0 ? static_cast<double>(samples) / seconds : 0.0);
+  text += fmt::format("step: median {:.3f} ms, 99th percentile {:.3f} ms; memory {:.1f} MB\n",
+                      median_step_ms(), p99_step_ms(), static_cast<double>(peak_bytes) * 1e-6);
+  text += "where the time went\n";
+  const std::pair<const char*, double> parts[] = {{"compute", attribution.compute},
+                                                  {"communication", attribution.communication},
+                                                  {"input", attribution.input},
+                                                  {"wait", attribution.wait},
+                                                  {"host", attribution.host}};
+  for (const auto& [name, share] : parts) {
+    if (share <= 0.0) continue;
+    text += fmt::format("  {:<14}{:6.1f} %  {:9.3f} s\n", name, 100 * share, share * seconds);
+  }
+  if (!top_ops.empty()) text += "slowest nodes (share of computation, last steps)\n";
+  for (const OpTime& op : top_ops) {
+    text += fmt::format("  {:<40}{:6.1f} %\n", op.name, 100 * op.share);
+  }
+  return text + advice(*this);
+}
+
+AttributionMeter::AttributionMeter(const Track& track) : track_(track), begin_ns_(now_ns()) {
+  for (int kind = 0; kind < 6; ++kind) {
+    before_ns_[kind] = track.total_ns(static_cast<SpanKind>(kind));
+  }
+}
+
+double AttributionMeter::seconds() const {
+  return static_cast<double>(now_ns() - begin_ns_) * 1e-9;
+}
+
+Attribution AttributionMeter::read() const {
+  const double wall = static_cast<double>(std::max<std::int64_t>(now_ns() - begin_ns_, 1));
+  const auto share = [&](SpanKind kind) {
+    return static_cast<double>(track_.total_ns(kind) - before_ns_[static_cast<int>(kind)]) / wall;
+  };
+  Attribution part{.compute = share(SpanKind::Compute),
+                   .communication = share(SpanKind::Communication),
+                   .input = share(SpanKind::Input) + share(SpanKind::Copy),
+                   .wait = share(SpanKind::Wait),
+                   .host = 0};
+  const double known = part.compute + part.communication + part.input + part.wait;
+  part.host = std::max(0.0, 1.0 - known);
+  return part;
+}
+
+std::vector<OpTime> slowest_ops(const Track& track, std::size_t count) {
+  const auto by_text = [](const char* a, const char* b) { return std::strcmp(a, b) < 0; };
+  std::map<const char*, double, decltype(by_text)> seconds(by_text);
+  double total = 0.0;
+  for (const Span& span : track.spans()) {
+    if (span.kind != SpanKind::Compute) continue;
+    const double duration = static_cast<double>(span.end_ns - span.begin_ns) * 1e-9;
+    seconds[span.name] += duration;
+    total += duration;
+  }
+  std::vector<OpTime> ops;
+  for (const auto& [name, time] : seconds) {
+    ops.push_back({.name = name, .seconds = time, .share = total > 0 ? time / total : 0.0});
+  }
+  std::ranges::stable_sort(ops,
+                           [](const OpTime& a, const OpTime& b) { return a.seconds > b.seconds; });
+  if (ops.size() > count) ops.resize(count);
+  return ops;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#include "lockstep/train/logs.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+void Logs::set(std::string name, double value) {
+  for (auto& [known, number] : items_) {
+    if (known == name) {
+      number = value;
+      return;
+    }
+  }
+  items_.emplace_back(std::move(name), value);
+}
+
+std::optional<double> Logs::find(std::string_view name) const {
+  for (const auto& [known, number] : items_) {
+    if (known == name) return number;
+  }
+  return std::nullopt;
+}
+
+double Logs::at(std::string_view name) const {
+  if (const std::optional<double> value = find(name)) return *value;
+  std::string names;
+  for (const auto& [known, number] : items_) {
+    if (!names.empty()) names += ", ";
+    names += known;
+  }
+  fail<UsageError>("[logs] there is no '{}'; there are: {}", name,
+                   names.empty() ? "none" : names.c_str());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,28 @@
+// Logs: named numbers in the order in which they were set: {"loss", 0.3}, {"val_loss", 0.4}.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+class Logs {
+ public:
+  void set(std::string name, double value);  // replaces a value of that name
+  bool has(std::string_view name) const { return find(name).has_value(); }
+  std::optional<double> find(std::string_view name) const;
+  // UsageError, with the names there are, where there is none of that name.
+  double at(std::string_view name) const;
+  double operator[](std::string_view name) const { return at(name); }
+
+  const std::vector<std::pair<std::string, double>>& items() const { return items_; }
+  bool empty() const { return items_.empty(); }
+
+ private:
+  std::vector<std::pair<std::string, double>> items_;
+};
+
+}  // namespace lockstep

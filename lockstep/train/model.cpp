@@ -1,0 +1,187 @@
+#include "lockstep/train/model.h"
+
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/model_impl.h"
+
+namespace lockstep {
+
+Model::Model(std::vector<Symbol> inputs, std::vector<Symbol> outputs, std::string name)
+    : Model(Network::functional(std::move(inputs), std::move(outputs), std::move(name))) {}
+
+Model::Model(const Symbol& input, const Symbol& output, std::string name)
+    : Model(std::vector{input}, std::vector{output}, std::move(name)) {}
+
+Model::Model(std::shared_ptr<Network> network) {
+  require(network != nullptr, "[model] there is no network to make a model of");
+  impl_ = std::make_shared<Impl>(std::move(network));
+}
+
+Sequential::Sequential(std::vector<Layer> layers, std::string name)
+    : Model(Network::sequential(std::move(layers), std::move(name))) {}
+
+Sequential::Sequential(std::initializer_list<Layer> layers)
+    : Sequential(std::vector<Layer>(layers)) {}
+
+void Sequential::add(const Layer& layer) {
+  impl_->network->add(layer);
+}
+
+void Model::compile(CompileOptions options) {
+  require(!impl_->progress, "[compile] fit is running on this model: compile before or behind it");
+  require(options.optimizer.defined(), "[compile] there is no optimizer: give one, such as Adam()");
+  require(options.loss.defined(),
+          "[compile] there is no loss: give one, such as MeanSquaredError()");
+  std::set<std::string> names = {"loss"};
+  for (const auto* metrics : {&options.metrics, &options.weighted_metrics}) {
+    for (const Metric& metric : *metrics) {
+      require(names.insert(metric->name()).second,
+              "[compile] two metrics are called '{}': name one of them otherwise ({{.name = ...}})",
+              metric->name());
+    }
+  }
+  impl_->options = std::move(options);
+  impl_->compiled = true;
+  impl_->loss_mean = LossMean("loss");
+  if (impl_->current != nullptr) {
+    const CompileOptions& given = impl_->options;
+    impl_->move_to(std::make_shared<Session>(
+        SessionOptions{.device = given.device, .kernels = given.kernels, .seed = given.seed}));
+  }
+}
+
+bool Model::compiled() const {
+  return impl_->compiled;
+}
+
+void Model::build(Shape sample, DType dtype) {
+  std::vector<std::int64_t> dims = {1};
+  dims.insert(dims.end(), sample.dims().begin(), sample.dims().end());
+  impl_->build(std::vector{ValueType{dtype, Shape(std::move(dims))}});
+}
+
+bool Model::built() const {
+  return impl_->network->built();
+}
+
+Value Model::operator()(Value input, const CallOptions& options) const {
+  return (*this)(std::span<const Value>(&input, 1), options);
+}
+
+Value Model::operator()(std::span<const Value> inputs, const CallOptions& options) const {
+  return impl_->network->trace(inputs, options);
+}
+
+Symbol Model::operator()(const Symbol& input) const {
+  return Layer(impl_->network)(input);
+}
+
+Model::operator Layer() const {
+  return Layer(impl_->network);
+}
+
+const std::shared_ptr<Network>& Model::network() const {
+  return impl_->network;
+}
+
+std::vector<VariableRef> Model::variables() const {
+  return impl_->network->variables();
+}
+
+std::vector<VariableRef> Model::trainable_variables() const {
+  return impl_->network->trainable_variables();
+}
+
+Tensor Model::value(const VariableRef& variable) const {
+  return impl_->session().get(variable);
+}
+
+void Model::set_value(const VariableRef& variable, const Tensor& value) {
+  impl_->session().set(variable, value);
+}
+
+std::vector<Tensor> Model::weights() const {
+  impl_->expect_built("weights");
+  std::vector<Tensor> weights;
+  for (const VariableRef& variable : variables()) weights.push_back(value(variable));
+  return weights;
+}
+
+void Model::set_weights(const std::vector<Tensor>& weights) {
+  impl_->expect_built("set_weights");
+  const std::vector<VariableRef> targets = variables();
+  require(weights.size() == targets.size(),
+          "[set_weights] {} tensors are given, but the model has {} variables", weights.size(),
+          targets.size());
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    require(weights[i].dtype() == targets[i]->dtype && weights[i].shape() == targets[i]->shape,
+            "[set_weights] {} is {} {} and cannot take {} {}", targets[i]->name,
+            name_of(targets[i]->dtype), targets[i]->shape, name_of(weights[i].dtype()),
+            weights[i].shape());
+  }
+  for (std::size_t i = 0; i < targets.size(); ++i) set_value(targets[i], weights[i]);
+}
+
+std::int64_t Model::parameter_count() const {
+  std::int64_t count = 0;
+  for (const VariableRef& variable : variables()) count += variable->shape.elements();
+  return count;
+}
+
+std::string Model::summary() const {
+  return impl_->network->summary(impl_->built_for);
+}
+
+double Model::learning_rate() const {
+  impl_->expect_compiled("learning_rate");
+  const Optimizer& optimizer = impl_->options.optimizer;
+  if (const VariableRef rate = optimizer.learning_rate()) return value(rate).item();
+  return optimizer.schedule().at(step());
+}
+
+void Model::set_learning_rate(double rate) {
+  impl_->expect_compiled("set_learning_rate");
+  const Optimizer& optimizer = impl_->options.optimizer;
+  const VariableRef variable = optimizer.learning_rate();
+  require(variable != nullptr,
+          "[set_learning_rate] the optimizer {} takes its rate from the schedule '{}': compile it "
+          "with a constant rate to set it by hand",
+          optimizer.name(), optimizer.schedule().name());
+  set_value(variable, Tensor::scalar(static_cast<float>(rate)));
+}
+
+std::int64_t Model::step() const {
+  return impl_->session().step;
+}
+
+void Model::stop_training() {
+  impl_->stopping = true;
+}
+
+Logs Model::read_metrics() const {
+  return impl_->read_metrics();
+}
+
+Logs BatchLogs::running() const {
+  return model_.read_metrics();
+}
+
+const Recorder& Model::recorder() const {
+  return impl_->session().recorder();
+}
+
+const Plan& Model::training_plan(const std::vector<ValueType>& inputs, const ValueType& labels) {
+  impl_->expect_compiled("training_plan");
+  const StepSignature signature{
+      .mode = StepMode::Train, .inputs = inputs, .labels = labels, .weighted = false};
+  return impl_->steps.get(impl_->session(), impl_->recipe(), signature).plan();
+}
+
+const Plan& Model::prediction_plan(const std::vector<ValueType>& inputs) {
+  const StepSignature signature{
+      .mode = StepMode::Predict, .inputs = inputs, .labels = {}, .weighted = false};
+  return impl_->steps.get(impl_->session(), impl_->recipe(), signature).plan();
+}
+
+}  // namespace lockstep

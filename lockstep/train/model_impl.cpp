@@ -1,0 +1,168 @@
+#include "lockstep/train/model_impl.h"
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+Session& Model::Impl::session() {
+  if (current == nullptr) {
+    current = std::make_shared<Session>(
+        SessionOptions{.device = options.device, .kernels = options.kernels, .seed = options.seed});
+  }
+  return *current;
+}
+
+void Model::Impl::move_to(std::shared_ptr<Session> session) {
+  const std::shared_ptr<Session> before = std::exchange(current, std::move(session));
+  steps.clear();
+  if (before == nullptr || before == current) return;
+  current->take(*before, network->variables());
+  if (!compiled) return;
+  current->take(*before, options.optimizer.variables());
+  current->step = static_cast<std::int64_t>(current->get(options.optimizer.iterations()).item());
+}
+
+StepRecipe Model::Impl::recipe() {
+  return {.network = *network,
+          .loss = options.loss,
+          .optimizer = options.optimizer,
+          .loss_mean = loss_mean,
+          .metrics = options.metrics,
+          .weighted_metrics = options.weighted_metrics,
+          .seed = options.seed};
+}
+
+Step& Model::Impl::step_for(StepMode mode, const Batch& batch, const char* caller, bool* made) {
+  if (mode != StepMode::Predict) expect_compiled(caller);
+  StepSignature signature{.mode = mode, .inputs = {}, .labels = {}, .weighted = false};
+  for (const Tensor& input : batch.inputs) {
+    signature.inputs.push_back({input.dtype(), input.shape()});
+  }
+  if (mode != StepMode::Predict) {
+    signature.labels = {batch.labels.dtype(), batch.labels.shape()};
+    signature.weighted = batch.sample_weight.defined();
+  }
+  build(signature.inputs);
+  return steps.get(session(), recipe(), signature, made);
+}
+
+void Model::Impl::expect_compiled(const char* caller) const {
+  require(compiled,
+          "[{}] the model is not compiled: call compile({{.optimizer = ..., .loss = ...}}) first",
+          caller);
+}
+
+void Model::Impl::build(std::span<const ValueType> inputs) {
+  network->ensure_built(inputs);
+  if (!built_for.empty()) return;
+  for (const ValueType& input : inputs) {
+    built_for.push_back({input.dtype, input.shape.with(0, 1)});
+  }
+}
+
+void Model::Impl::expect_built(const char* caller) const {
+  require(network->built(),
+          "[{}] the model has no variables yet, since the shape of its input is not known: call "
+          "build(shape), or fit first",
+          caller);
+}
+
+std::vector<Metric> Model::Impl::metrics() const {
+  std::vector<Metric> all = {loss_mean};
+  all.insert(all.end(), options.metrics.begin(), options.metrics.end());
+  all.insert(all.end(), options.weighted_metrics.begin(), options.weighted_metrics.end());
+  return all;
+}
+
+std::vector<VariableRef> Model::Impl::metric_variables() const {
+  std::vector<VariableRef> all;
+  for (const Metric& metric : metrics()) {
+    const std::vector<VariableRef> own = metric->variables();
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+void Model::Impl::reset_metrics() {
+  for (const VariableRef& variable : metric_variables()) {
+    session().set(variable, Tensor(variable->dtype, variable->shape));
+  }
+}
+
+std::vector<Tensor> Model::Impl::metric_state() {
+  std::vector<Tensor> state;
+  for (const VariableRef& variable : metric_variables()) state.push_back(session().get(variable));
+  return state;
+}
+
+void Model::Impl::set_metric_state(std::span<const Tensor> state) {
+  std::size_t i = 0;
+  for (const VariableRef& variable : metric_variables()) session().set(variable, state[i++]);
+}
+
+Logs Model::Impl::read_metrics() {
+  Logs logs;
+  for (const Metric& metric : metrics()) {
+    std::vector<Tensor> state;
+    for (const VariableRef& variable : metric->variables()) {
+      state.push_back(session().get(variable));
+    }
+    logs.set(metric->name(), metric->result(state));
+  }
+  return logs;
+}
+
+Tensor weights_of(const Batch& batch, const std::map<std::int64_t, double>& class_weight) {
+  if (class_weight.empty()) return batch.sample_weight;
+  const std::int64_t size = batch.size();
+  const Tensor& labels = batch.labels;
+  const std::int64_t columns = size == 0 ? 1 : labels.elements() / size;
+  require(columns > 1 || !is_floating(labels.dtype()) || labels.shape().rank() == 2,
+          "[fit] class_weight needs labels that name a class; they are {} {}",
+          name_of(labels.dtype()), labels.shape());
+  Tensor weights =
+      batch.sample_weight.defined() ? batch.sample_weight.clone() : Tensor(DType::F32, Shape{size});
+  const bool fresh = !batch.sample_weight.defined();
+  dispatch(labels.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::span<const T> values = labels.values<T>();
+    const std::span<float> target = weights.values<float>();
+    for (std::int64_t n = 0; n < size; ++n) {
+      // The class: the label itself, or the place of the largest of a row (one-hot).
+      std::int64_t label = static_cast<std::int64_t>(values[static_cast<std::size_t>(n * columns)]);
+      if (columns > 1) {
+        label = 0;
+        for (std::int64_t c = 1; c < columns; ++c) {
+          if (values[static_cast<std::size_t>(n * columns + c)] >
+              values[static_cast<std::size_t>(n * columns + label)]) {
+            label = c;
+          }
+        }
+      }
+      const auto found = class_weight.find(label);
+      const auto weight = found == class_weight.end() ? 1.0f : static_cast<float>(found->second);
+      float& slot = target[static_cast<std::size_t>(n)];
+      slot = fresh ? weight : slot * weight;
+    }
+  });
+  return weights;
+}
+
+Dataset samples_of(const std::vector<Tensor>& x, const Tensor& y, const Tensor& sample_weight,
+                   const char* caller) {
+  require(!x.empty() && x.front().defined() && x.front().shape().rank() > 0,
+          "[{}] there is no input: x must have an axis of samples", caller);
+  require(y.defined(), "[{}] there are no labels", caller);
+  std::vector<Tensor> parts = x;
+  parts.push_back(y);
+  if (sample_weight.defined()) parts.push_back(sample_weight);
+  const std::int64_t samples = x.front().shape()[0];
+  for (const Tensor& part : parts) {
+    require(part.shape().rank() > 0 && part.shape()[0] == samples,
+            "[{}] x has {} samples, but a tensor of the shape {} is given with it", caller, samples,
+            part.shape());
+  }
+  return Dataset::from_tensors(std::move(parts));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// What a Model holds. Shared by the files that implement it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lockstep/train/checkpoint.h"
+#include "lockstep/train/model.h"
+#include "lockstep/train/session.h"
+#include "lockstep/train/step.h"
+
+namespace lockstep {
+
+struct Model::Impl {
+  explicit Impl(std::shared_ptr<Network> given) : network(std::move(given)) {}
+
+  std::shared_ptr<Network> network;
+  bool compiled = false;
+  CompileOptions options;
+  Metric loss_mean = LossMean("loss");
+  std::shared_ptr<Session> current;  // made when something first needs memory
+  StepCache steps;
+  std::vector<ValueType> built_for;    // batch of 1
+  bool stopping = false;               // a callback asked fit to end
+  std::function<Progress()> progress;  // while fit runs
+
+  Session& session();
+  // Moves the model's values to another session.
+  void move_to(std::shared_ptr<Session> session);
+  StepRecipe recipe();
+  // The step for a batch; UsageError where the mode needs a compiled model.
+  Step& step_for(StepMode mode, const Batch& batch, const char* caller, bool* made = nullptr);
+  void expect_compiled(const char* caller) const;
+  void build(std::span<const ValueType> inputs);
+  void expect_built(const char* caller) const;
+
+  std::vector<Metric> metrics() const;  // the loss first
+  std::vector<VariableRef> metric_variables() const;
+  void reset_metrics();
+  std::vector<Tensor> metric_state();
+  void set_metric_state(std::span<const Tensor> state);
+  Logs read_metrics();
+
+  // Makes the optimizer's slots where no training step was traced yet.
+  void make_slots();
+  NamedVariables checkpoint_variables(bool with_metrics);
+  TensorFile gather(const NamedVariables& variables, const char* kind);
+  // Checks the whole file before it sets anything. Returns where it was written, if inside fit.
+  std::optional<Progress> load(const std::filesystem::path& file);
+};
+
+// Weights of the samples of a batch under class weights, times those it has.
+Tensor weights_of(const Batch& batch, const std::map<std::int64_t, double>& class_weight);
+
+// The data set behind fit and evaluate on tensors: samples (x…, y[, weight]), one an element.
+Dataset samples_of(const std::vector<Tensor>& x, const Tensor& y, const Tensor& sample_weight,
+                   const char* caller);
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// ProgressBar: a line an epoch. It looks at the clock at every step and does anything else at most
+// ten times a second, so that steps do not feel it.
+#include <algorithm>
+#include <ostream>
+
+#include "lockstep/base/error.h"
+#include "lockstep/profile/recorder.h"
+#include "lockstep/train/callbacks.h"
+#include "lockstep/train/model.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kRedrawNs = 100'000'000;        // on a terminal
+constexpr std::int64_t kPlainLineNs = 10'000'000'000;  // elsewhere
+
+std::string minutes(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
+  return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+// loss 0.3142  accuracy 0.8750: what is measured, without what is said elsewhere in the line.
+std::string numbers(const Logs& logs) {
+  std::string text;
+  for (const auto& [name, value] : logs.items()) {
+    if (name == "seconds" || name == "samples_per_s" || name == "lr") continue;
+    text += fmt::format("  {} {:.4f}", name, value);
+  }
+  return text;
+}
+
+class ProgressBarCallback final : public Callback {
+ public:
+  ProgressBarCallback(std::ostream& stream, ProgressBarOptions options)
+      : stream_(stream), options_(options) {}
+
+  void on_train_begin(Model&, const FitInfo& info) override { info_ = info; }
+
+  void on_epoch_begin(Model&, std::int64_t epoch) override {
+    epoch_ = epoch;
+    drawn_ = 0;
+    begin_ns_ = now_ns();
+    drawn_ns_ = begin_ns_;
+    samples_before_ = -1;
+  }
+
+  void on_batch_end(Model&, std::int64_t step, const BatchLogs& logs) override {
+    if (samples_before_ < 0) samples_before_ = logs.samples_in_epoch() - logs.samples();
+    const std::int64_t now = now_ns();
+    if (now - drawn_ns_ < (options_.terminal ? kRedrawNs : kPlainLineNs)) return;
+    drawn_ns_ = now;
+    const double seconds = static_cast<double>(now - begin_ns_) * 1e-9;
+    const double rate =
+        static_cast<double>(logs.samples_in_epoch() - samples_before_) / std::max(seconds, 1e-9);
+    std::string line = head() + bar(step + 1) + fmt::format("  {:.0f} samples/s", rate);
+    if (info_.steps_per_epoch) {
+      const double left = static_cast<double>(*info_.steps_per_epoch - step - 1);
+      line += fmt::format("  {} left",
+                          minutes(std::max(0.0, left) * seconds / static_cast<double>(step + 1)));
+    }
+    write(line + numbers(logs.running()), /*last=*/!options_.terminal);
+  }
+
+  void on_epoch_end(Model&, std::int64_t, const Logs& logs) override {
+    write(fmt::format("{}{:.1f} s  {:.0f} samples/s{}", head(), logs.at("seconds"),
+                      logs.at("samples_per_s"), numbers(logs)),
+          /*last=*/true);
+  }
+
+ private:
+  std::string head() const {
+    const auto width = std::to_string(info_.epochs).size();
+    return fmt::format("epoch {:>{}}/{}  ", epoch_ + 1, width, info_.epochs);
+  }
+
+  std::string bar(std::int64_t done) const {
+    if (!info_.steps_per_epoch || *info_.steps_per_epoch <= 0) return fmt::format("step {}", done);
+    const std::int64_t all = *info_.steps_per_epoch;
+    const auto full = static_cast<std::size_t>(options_.width * std::min(done, all) / all);
+    const auto width = static_cast<std::size_t>(options_.width);
+    return fmt::format("[{}{}] {}/{}", std::string(full, '='), std::string(width - full, ' '), done,
+                       all);
+  }
+
+  // On a terminal, over the line before, whose rest is blanked out.
+  void write(const std::string& line, bool last) {
+    if (options_.terminal) {
+      const std::size_t rest = drawn_ > line.size() ? drawn_ - line.size() : 0;
+      stream_ << '\r' << line << std::string(rest, ' ');
+      drawn_ = line.size();
+    } else {
+      stream_ << line;
+    }
+    if (last) stream_ << '\n';
+    stream_ << std::flush;
+  }
+
+  std::ostream& stream_;
+  ProgressBarOptions options_;
+  FitInfo info_;
+  std::int64_t epoch_ = 0;
+  std::int64_t begin_ns_ = 0;
+  std::int64_t drawn_ns_ = 0;
+  std::int64_t samples_before_ = -1;  // samples that a resumed epoch had before this call
+  std::size_t drawn_ = 0;
+};
+
+}  // namespace
+
+CallbackRef ProgressBar(std::ostream& stream, ProgressBarOptions options) {
+  require(options.width > 0, "[progress bar] the width must be positive, not {}", options.width);
+  return std::make_shared<ProgressBarCallback>(stream, options);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// Model's files: save, load, and what they share with fit.
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/model_impl.h"
+
+namespace lockstep {
+
+void Model::Impl::make_slots() {
+  Graph scratch;
+  const std::vector<VariableRef> parameters = network->trainable_variables();
+  std::vector<Value> stand_ins;
+  for (const VariableRef& parameter : parameters) stand_ins.push_back(scratch.variable(parameter));
+  options.optimizer.apply(scratch, parameters, stand_ins, scratch.scalar(1.0));
+}
+
+NamedVariables Model::Impl::checkpoint_variables(bool with_metrics) {
+  NamedVariables variables = with_names(network->variables());
+  const auto append = [&](const std::vector<VariableRef>& more, std::string_view prefix) {
+    for (auto& entry : with_names(more, prefix)) variables.push_back(std::move(entry));
+  };
+  if (compiled) {
+    make_slots();
+    append(options.optimizer.variables(), kOptimizerPrefix);
+    if (with_metrics) append(metric_variables(), kMetricPrefix);
+  }
+  return variables;
+}
+
+TensorFile Model::Impl::gather(const NamedVariables& variables, const char* kind) {
+  TensorFile contents;
+  for (const auto& [name, variable] : variables) {
+    contents.tensors[name] = session().get(variable);
+  }
+  contents.metadata = {{"format", "lockstep"},
+                       {"format_version", "1"},
+                       {"kind", kind},
+                       {"seed", std::to_string(options.seed)},
+                       {"step", std::to_string(session().step)}};
+  return contents;
+}
+
+std::optional<Progress> Model::Impl::load(const std::filesystem::path& file) {
+  expect_built("load");
+  const TensorFile contents = load_safetensors(file);
+  expect_checkpoint(contents, file);
+  const std::optional<Progress> where = read_progress(contents.metadata, file);
+  const std::int64_t step = read_integer(contents.metadata, "step", file).value_or(0);
+  const NamedVariables variables = checkpoint_variables(where && where->mid_epoch());
+  expect_fit(contents, variables, file);
+  for (const auto& [name, variable] : variables) {
+    session().set(variable, contents.tensors.at(name));
+  }
+  session().step = step;
+  return where;
+}
+
+void Model::save_weights(const std::filesystem::path& file) const {
+  impl_->expect_built("save_weights");
+  save_safetensors(file, impl_->gather(with_names(variables()), "weights"));
+}
+
+void Model::load_weights(const std::filesystem::path& file, const LoadOptions& options) {
+  impl_->expect_built("load_weights");
+  const TensorFile contents = load_safetensors(file);
+  NamedVariables variables = with_names(this->variables());
+  if (options.skip_mismatch) {
+    std::erase_if(variables, [&](const auto& entry) {
+      const auto found = contents.tensors.find(entry.first);
+      return found == contents.tensors.end() || found->second.dtype() != entry.second->dtype ||
+             found->second.shape() != entry.second->shape;
+    });
+  } else {
+    expect_fit(contents, variables, file);
+  }
+  for (const auto& [name, variable] : variables) set_value(variable, contents.tensors.at(name));
+}
+
+void Model::save(const std::filesystem::path& file) const {
+  impl_->expect_built("save");
+  const std::optional<Progress> where =
+      impl_->progress ? std::optional(impl_->progress()) : std::nullopt;
+  TensorFile contents =
+      impl_->gather(impl_->checkpoint_variables(where && where->mid_epoch()), "checkpoint");
+  if (where) write_progress(*where, contents.metadata);
+  save_safetensors(file, contents);
+}
+
+void Model::load(const std::filesystem::path& file) {
+  impl_->load(file);
+}
+
+}  // namespace lockstep

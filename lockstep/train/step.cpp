@@ -1,0 +1,204 @@
+#include "lockstep/train/step.h"
+
+#include <algorithm>
+
+#include "lockstep/autodiff/gradients.h"
+#include "lockstep/base/error.h"
+#include "lockstep/graph/ops/elementwise.h"
+#include "lockstep/graph/ops/random.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kLabels = "y";
+constexpr const char* kSampleWeight = "sample_weight";
+constexpr const char* kLossSum = "loss_sum";
+constexpr const char* kWeight = "weight";
+
+std::string input_name(std::size_t i) {
+  return fmt::format("x{}", i);
+}
+std::string output_name(std::size_t i) {
+  return fmt::format("output{}", i);
+}
+
+// The loss with the regularisers' share.
+LossPair full_loss(Graph& graph, const StepRecipe& recipe, Value labels, Value predictions,
+                   Value sample_weight) {
+  LossPair pair;
+  {
+    Graph::NameScope scope(graph, recipe.loss.name());
+    pair = recipe.loss(labels, predictions, sample_weight);
+  }
+  Graph::NameScope scope(graph, "regularization");
+  for (const Value& loss : recipe.network.losses(graph)) {
+    pair.sum = pair.sum + pair.weight * loss;
+  }
+  return pair;
+}
+
+void update_metrics(Graph& graph, const StepRecipe& recipe, const LossPair& loss, Value labels,
+                    Value predictions, Value sample_weight) {
+  {
+    Graph::NameScope scope(graph, recipe.loss_mean->name());
+    recipe.loss_mean->update(loss.sum, loss.weight, {});
+  }
+  for (const Metric& metric : recipe.metrics) {
+    Graph::NameScope scope(graph, metric->name());
+    metric->update(labels, predictions, {});
+  }
+  for (const Metric& metric : recipe.weighted_metrics) {
+    Graph::NameScope scope(graph, metric->name());
+    metric->update(labels, predictions, sample_weight);
+  }
+}
+
+void write_update(Graph& graph, const StepRecipe& recipe, const LossPair& loss) {
+  const std::vector<VariableRef> parameters = recipe.network.trainable_variables();
+  require(!parameters.empty(),
+          "[fit] the model has no trainable variables: add layers that have some, or make some of "
+          "its layers trainable and compile again");
+  std::vector<Value> targets;
+  for (const VariableRef& parameter : parameters) targets.push_back(graph.variable(parameter));
+  const std::vector<Value> sums = gradients(loss.sum, targets);
+  recipe.optimizer.apply(graph, parameters, sums, loss.weight);
+}
+
+Tensor find_input(Executor& executor, const std::string& name) {
+  return executor.has_input(name) ? executor.input(name) : Tensor();
+}
+
+void copy(Tensor& target, const Tensor& source) {
+  if (target.defined()) target.copy_from(source);
+}
+
+}  // namespace
+
+Graph trace_step(const StepRecipe& recipe, const StepSignature& signature) {
+  Graph graph;
+  std::vector<Value> inputs;
+  for (std::size_t i = 0; i < signature.inputs.size(); ++i) {
+    inputs.push_back(graph.input(input_name(i), signature.inputs[i]));
+  }
+  const bool training = signature.mode == StepMode::Train;
+  recipe.network.ensure_built(signature.inputs);
+  const std::vector<Value> outputs =
+      recipe.network.call_all(inputs, {.training = training, .seed = recipe.seed});
+  if (signature.mode == StepMode::Predict) {
+    for (std::size_t i = 0; i < outputs.size(); ++i) graph.output(output_name(i), outputs[i]);
+    return graph;
+  }
+
+  require(outputs.size() == 1,
+          "[fit] the model has {} outputs, and a loss is of one: train it with a Function",
+          outputs.size());
+  const Value labels = graph.input(kLabels, signature.labels);
+  Value sample_weight;
+  if (signature.weighted) {
+    sample_weight =
+        graph.input(kSampleWeight, {DType::F32, Shape{signature.inputs.front().shape[0]}});
+  }
+  const LossPair loss = full_loss(graph, recipe, labels, outputs[0], sample_weight);
+  update_metrics(graph, recipe, loss, labels, outputs[0], sample_weight);
+  if (training) write_update(graph, recipe, loss);
+  graph.output(kLossSum, loss.sum);
+  graph.output(kWeight, loss.weight);
+  return graph;
+}
+
+Step::Step(StepSignature signature, std::unique_ptr<Executor> executor)
+    : signature_(std::move(signature)), executor_(std::move(executor)) {
+  for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
+    inputs_.push_back(find_input(*executor_, input_name(i)));
+  }
+  labels_ = find_input(*executor_, kLabels);
+  sample_weight_ = find_input(*executor_, kSampleWeight);
+  random_state_ = find_input(*executor_, kRandomStateInput);
+  if (signature_.mode == StepMode::Predict) {
+    for (std::size_t i = 0; i < plan().graph.outputs().size(); ++i) {
+      outputs_.push_back(executor_->output(output_name(i)));
+    }
+  } else {
+    loss_sum_ = executor_->output(kLossSum);
+    weight_ = executor_->output(kWeight);
+  }
+}
+
+void Step::feed(const Batch& batch) {
+  for (std::size_t i = 0; i < inputs_.size(); ++i) copy(inputs_[i], batch.inputs[i]);
+  copy(labels_, batch.labels);
+  copy(sample_weight_, batch.sample_weight);
+}
+
+void Step::run(std::int64_t step) {
+  if (random_state_.defined()) {
+    const std::span<std::int64_t> state = random_state_.values<std::int64_t>();
+    state[0] = step;
+    state[1] = 0;
+  }
+  executor_->run();
+}
+
+Step& StepCache::get(Session& session, const StepRecipe& recipe, const StepSignature& signature,
+                     bool* made) {
+  if (made != nullptr) *made = false;
+  if (generation_ != session.generation()) clear();
+  generation_ = session.generation();
+  const auto found = std::find_if(steps_.begin(), steps_.end(),
+                                  [&](const Step& step) { return step.signature() == signature; });
+  if (found != steps_.end()) {
+    steps_.splice(steps_.begin(), steps_, found);
+    return steps_.front();
+  }
+  if (made != nullptr) *made = true;
+  std::unique_ptr<Executor> executor = session.make_executor(trace_step(recipe, signature));
+  if (generation_ != session.generation()) clear();
+  generation_ = session.generation();
+  steps_.emplace_front(signature, std::move(executor));
+  if (steps_.size() > kMost) steps_.pop_back();
+  return steps_.front();
+}
+
+Batch split_element(std::span<const Tensor> element, std::size_t input_count, StepMode mode,
+                    const char* caller) {
+  const std::size_t given = element.size();
+  if (mode == StepMode::Predict) {
+    require(given >= input_count && given <= input_count + 2,
+            "[{}] the model has {} inputs, but an element of the data set has {} parts", caller,
+            input_count, given);
+  } else {
+    require(given == input_count + 1 || given == input_count + 2,
+            "[{}] an element of the data set must have {} parts ({} inputs and labels), or one "
+            "more for sample weights; it has {}",
+            caller, input_count + 1, input_count, given);
+  }
+  Batch batch;
+  batch.inputs.assign(element.begin(), element.begin() + static_cast<std::ptrdiff_t>(input_count));
+  if (mode != StepMode::Predict) {
+    batch.labels = element[input_count];
+    if (given == input_count + 2) batch.sample_weight = element[input_count + 1];
+  }
+
+  require(batch.inputs.front().shape().rank() > 0,
+          "[{}] input 0 is a scalar: the data set must be batched (Dataset::batch)", caller);
+  const std::int64_t size = batch.size();
+  const auto expect_size = [&](const Tensor& tensor, const std::string& what) {
+    require(tensor.shape().rank() > 0 && tensor.shape()[0] == size,
+            "[{}] input 0 has {} samples, but {} is {}: give both for the same samples", caller,
+            size, what, tensor.shape());
+  };
+  for (std::size_t i = 1; i < input_count; ++i) {
+    expect_size(batch.inputs[i], fmt::format("input {}", i));
+  }
+  if (batch.labels.defined()) expect_size(batch.labels, "the labels' shape");
+  if (batch.sample_weight.defined()) {
+    expect_size(batch.sample_weight, "the sample weights' shape");
+    require(batch.sample_weight.elements() == size,
+            "[{}] sample weights must be ({}), one a sample; they are {}", caller, size,
+            batch.sample_weight.shape());
+    batch.sample_weight = batch.sample_weight.cast(DType::F32).reshaped({size});
+  }
+  return batch;
+}
+
+}  // namespace lockstep

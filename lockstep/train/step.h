@@ -1,0 +1,101 @@
+// A step of fit, evaluate or predict: the graph that is traced for an input signature, the executor
+// that runs it, and a small cache of them.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lockstep/exec/executor.h"
+#include "lockstep/nn/loss.h"
+#include "lockstep/nn/metric.h"
+#include "lockstep/nn/network.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/train/session.h"
+
+namespace lockstep {
+
+enum class StepMode { Train, Evaluate, Predict };
+
+struct StepSignature {
+  StepMode mode = StepMode::Train;
+  std::vector<ValueType> inputs;
+  ValueType labels;  // not of Predict
+  bool weighted = false;
+  bool operator==(const StepSignature&) const = default;
+};
+
+// What a step is traced from.
+struct StepRecipe {
+  Network& network;
+  const Loss& loss;
+  const Optimizer& optimizer;
+  const Metric& loss_mean;
+  std::span<const Metric> metrics;
+  std::span<const Metric> weighted_metrics;
+  std::uint64_t seed = 0;
+};
+
+// Inputs "x0", "x1", …, "y", "sample_weight"; outputs "loss_sum" and "weight", or, of Predict,
+// "output0", …. Training and evaluation also add to the metrics' variables. Regularisation enters
+// as weight times its loss, so that the mean over any number of pieces counts it once.
+Graph trace_step(const StepRecipe& recipe, const StepSignature& signature);
+
+// One batch on the host.
+struct Batch {
+  std::vector<Tensor> inputs;
+  Tensor labels;
+  Tensor sample_weight;
+
+  std::int64_t size() const { return inputs.front().shape()[0]; }
+};
+
+// An executor with its inputs and outputs at hand.
+class Step {
+ public:
+  Step(StepSignature signature, std::unique_ptr<Executor> executor);
+
+  const StepSignature& signature() const { return signature_; }
+  const Plan& plan() const { return executor_->plan(); }
+  void feed(const Batch& batch);
+  // `step`: what the random numbers of this step depend on.
+  void run(std::int64_t step);
+  double loss_sum() const { return loss_sum_.item(); }
+  double weight() const { return weight_.item(); }
+  std::vector<Tensor> outputs() const { return outputs_; }
+
+ private:
+  StepSignature signature_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<Tensor> inputs_;  // not defined where the step does not read one
+  Tensor labels_;
+  Tensor sample_weight_;
+  Tensor random_state_;
+  Tensor loss_sum_;
+  Tensor weight_;
+  std::vector<Tensor> outputs_;
+};
+
+// The steps made last, by signature.
+class StepCache {
+ public:
+  // The step of a signature, made where it is not there; `made` says whether it was.
+  Step& get(Session& session, const StepRecipe& recipe, const StepSignature& signature,
+            bool* made = nullptr);
+  void clear() { steps_.clear(); }
+
+ private:
+  static constexpr std::size_t kMost = 8;
+  std::list<Step> steps_;  // the one used last in front
+  std::uint64_t generation_ = 0;
+};
+
+// The parts of an element of a data set: x…, y, sample_weight. UsageError, naming `caller`, where
+// their number, their batch sizes or the weights' type do not fit.
+Batch split_element(std::span<const Tensor> element, std::size_t input_count, StepMode mode,
+                    const char* caller);
+
+}  // namespace lockstep

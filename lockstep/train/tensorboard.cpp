@@ -1,0 +1,62 @@
+// TensorBoard: the logs of every epoch as scalars, under the tags that Keras gives them.
+#include <memory>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/callbacks.h"
+#include "lockstep/train/event_writer.h"
+#include "lockstep/train/model.h"
+
+namespace lockstep {
+namespace {
+
+class TensorBoardCallback final : public Callback {
+ public:
+  explicit TensorBoardCallback(TensorBoardOptions options) : options_(std::move(options)) {
+    require(options_.update_steps >= 0, "[tensorboard] update_steps must not be negative: {}",
+            options_.update_steps);
+  }
+
+  void on_train_begin(Model&, const FitInfo&) override {
+    train_ = std::make_unique<EventWriter>(options_.log_dir / "train");
+  }
+
+  void on_batch_end(Model& model, std::int64_t, const BatchLogs& logs) override {
+    if (options_.update_steps == 0 || model.step() % options_.update_steps != 0) return;
+    train_->scalar("batch_loss", logs.loss(), model.step());
+    train_->flush();
+  }
+
+  void on_epoch_end(Model&, std::int64_t epoch, const Logs& logs) override {
+    constexpr std::string_view kValidation = "val_";
+    for (const auto& [name, value] : logs.items()) {
+      if (!name.starts_with(kValidation)) {
+        train_->scalar("epoch_" + name, value, epoch);
+        continue;
+      }
+      if (validation_ == nullptr) {
+        validation_ = std::make_unique<EventWriter>(options_.log_dir / "validation");
+      }
+      validation_->scalar("epoch_" + name.substr(kValidation.size()), value, epoch);
+    }
+    train_->flush();
+    if (validation_ != nullptr) validation_->flush();
+  }
+
+  void on_train_end(Model&) override {
+    train_ = nullptr;
+    validation_ = nullptr;
+  }
+
+ private:
+  TensorBoardOptions options_;
+  std::unique_ptr<EventWriter> train_;
+  std::unique_ptr<EventWriter> validation_;
+};
+
+}  // namespace
+
+CallbackRef TensorBoard(TensorBoardOptions options) {
+  return std::make_shared<TensorBoardCallback>(std::move(options));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,205 @@
+// Bad input gets a clear error, and the model can be used afterwards.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "temporary_folder.h"
+#include "train/problem.h"
+
+namespace lockstep::testing {
+namespace {
+
+class BadInput : public ::testing::Test {
+ protected:
+  BadInput() { model_.compile(with_adam()); }
+
+  // f must throw E with all of these parts in the message, and leave a model that trains.
+  template <class E, class F>
+  void refuse(F&& f, std::vector<std::string> parts) {
+    const std::string message = message_of<E>(f);
+    for (const std::string& part : parts) {
+      EXPECT_NE(message.find(part), std::string::npos) << "no '" << part << "' in: " << message;
+    }
+    const History history = model_.fit(data_.x, data_.y, {.epochs = 2});
+    EXPECT_EQ(history.epochs.size(), 2u);
+    EXPECT_TRUE(std::isfinite(history.series("loss").back()));
+  }
+
+  Problem data_ = make_problem(40);
+  Sequential model_ = make_model();
+};
+
+TEST_F(BadInput, AModelThatIsNotCompiled) {
+  Sequential fresh = make_model();
+  refuse<UsageError>([&] { fresh.fit(data_.x, data_.y); }, {"[fit]", "not compiled"});
+  refuse<UsageError>([&] { fresh.evaluate(data_.x, data_.y); }, {"[evaluate]", "not compiled"});
+  refuse<UsageError>([&] { fresh.train_on_batch(data_.x, data_.y); }, {"not compiled"});
+  EXPECT_EQ(fresh.predict(data_.x).shape(), (Shape{40, kClasses}));
+}
+
+TEST_F(BadInput, CompilingWithoutALossOrAnOptimizer) {
+  Sequential fresh = make_model();
+  refuse<UsageError>([&] { fresh.compile({.optimizer = Adam()}); }, {"[compile]", "loss"});
+  refuse<UsageError>([&] { fresh.compile({.loss = MeanSquaredError()}); },
+                     {"[compile]", "optimizer"});
+  refuse<UsageError>(
+      [&] {
+        CompileOptions options = with_adam();
+        options.metrics.push_back(SparseCategoricalAccuracy());
+        fresh.compile(options);
+      },
+      {"sparse_categorical_accuracy", "name"});
+}
+
+TEST_F(BadInput, WeightsOfAModelThatIsNotBuilt) {
+  Sequential fresh = make_model();
+  refuse<UsageError>([&] { fresh.save_weights("unused"); }, {"[save_weights]", "build"});
+  refuse<UsageError>([&] { fresh.load_weights("unused"); }, {"[load_weights]", "build"});
+  refuse<UsageError>([&] { fresh.weights(); }, {"build"});
+}
+
+TEST_F(BadInput, XAndYOfDifferentLengths) {
+  refuse<UsageError>([&] { model_.fit(data_.x, data_.y.rows(0, 39)); }, {"40", "39"});
+  refuse<UsageError>([&] { model_.train_on_batch(data_.x, data_.y.rows(0, 39)); }, {"40", "39"});
+}
+
+TEST_F(BadInput, SamplesOfAnotherShapeThanBefore) {
+  model_.fit(data_.x, data_.y);
+  const Tensor wide(DType::F32, {8, kFeatures + 1});
+  refuse<UsageError>([&] { model_.predict(wide); }, {"dense", "6", "7"});
+  refuse<UsageError>([&] { model_.fit(wide, data_.y.rows(0, 8)); }, {"dense", "6", "7"});
+}
+
+TEST_F(BadInput, LabelsThatDoNotFitTheOutput) {
+  refuse<UsageError>([&] { model_.fit(data_.x, Tensor(DType::F32, {40, 5})); }, {"5", "3"});
+}
+
+TEST_F(BadInput, SamplesOfAnIntegerType) {
+  refuse<UsageError>([&] { model_.fit(data_.x.cast(DType::I32), data_.y); }, {"dense", "i32"});
+}
+
+TEST_F(BadInput, LabelsOutOfRange) {
+  Tensor labels = data_.y.clone();
+  labels.values<std::int32_t>()[25] = 7;
+  refuse<DataError>([&] { model_.fit(data_.x, labels, {.batch_size = 10, .shuffle = false}); },
+                    {"[fit]", "epoch 0", "step 2", "7", "3"});
+  labels.values<std::int32_t>()[25] = -2;
+  refuse<DataError>([&] { model_.evaluate(data_.x, labels, {.batch_size = 10}); },
+                    {"[evaluate]", "batch 2", "-2"});
+}
+
+TEST_F(BadInput, AnEmptyDataSet) {
+  const Dataset none = Dataset::from_tensors({data_.x, data_.y}).take(0).batch(8);
+  refuse<UsageError>([&] { model_.fit(none); }, {"[fit]", "gave no batch"});
+  refuse<UsageError>([&] { model_.evaluate(none); }, {"[evaluate]", "gave no batch"});
+  refuse<UsageError>([&] { model_.predict(none); }, {"[predict]", "gave no batch"});
+  refuse<UsageError>([&] { model_.fit(none, {.steps_per_epoch = 3}); }, {"gave no batch"});
+  const Dataset dropped =
+      Dataset::from_tensors({data_.x, data_.y}).batch(64, {.drop_remainder = true});
+  refuse<UsageError>([&] { model_.fit(dropped); }, {"drop_remainder"});
+  refuse<UsageError>(
+      [&] {
+        model_.fit(Tensor(DType::F32, {0, kFeatures}), Tensor(DType::I32, Shape{0}));
+      },
+      {"no batch"});
+}
+
+TEST_F(BadInput, EmptyValidationData) {
+  const Dataset none = Dataset::from_tensors({data_.x, data_.y}).take(0).batch(8);
+  refuse<UsageError>([&] { model_.fit(data_.x, data_.y, {.validation_data = none}); },
+                     {"[evaluate]", "gave no batch"});
+}
+
+TEST_F(BadInput, TheWrongNumberOfParts) {
+  const Dataset no_labels = Dataset::from_tensors({data_.x}).batch(8);
+  refuse<UsageError>([&] { model_.fit(no_labels); }, {"[fit]", "labels", "has 1"});
+  const Dataset many = Dataset::from_tensors({data_.x, data_.x, data_.x, data_.y}).batch(8);
+  refuse<UsageError>([&] { model_.fit(many); }, {"[fit]", "has 4"});
+}
+
+TEST_F(BadInput, SampleWeightsThatAreNotOneASample) {
+  refuse<UsageError>(
+      [&] {
+        model_.fit(data_.x, data_.y, {.sample_weight = Tensor(DType::F32, {40, 2})});
+      },
+      {"sample weights", "(32)", "(32, 2)"});
+}
+
+TEST_F(BadInput, OptionsThatDoNotFitTogether) {
+  const Dataset batches = Dataset::from_tensors({data_.x, data_.y}).batch(8);
+  refuse<UsageError>([&] { model_.fit(batches, {.validation_split = 0.5}); },
+                     {"validation_split", "validation_data"});
+  refuse<UsageError>([&] { model_.fit(data_.x, data_.y, {.validation_split = 1.5}); }, {"1.5"});
+  refuse<UsageError>([&] { model_.fit(data_.x, data_.y, {.validation_split = 0.99}); },
+                     {"0.99", "40"});
+  refuse<UsageError>([&] { model_.fit(batches, {.epochs = -1}); }, {"-1"});
+  refuse<UsageError>([&] { model_.fit(batches, {.steps_per_epoch = 0}); }, {"steps_per_epoch"});
+  refuse<UsageError>([&] { model_.fit(data_.x, data_.y, {.batch_size = 0}); }, {"batch_size"});
+  refuse<UsageError>([&] { model_.fit(batches, {.callbacks = {nullptr}}); }, {"callback"});
+}
+
+TEST_F(BadInput, NaNInTheDataIsReported) {
+  Sequential poisoned = make_model();
+  poisoned.compile(with_adam());
+  Tensor bad = data_.x.clone();
+  bad.values<float>()[7] = std::numeric_limits<float>::infinity();
+  const History history = poisoned.fit(bad, data_.y);
+  EXPECT_TRUE(history.first_non_finite_step.has_value());
+  EXPECT_NE(history.report().find("warning"), std::string::npos);
+}
+
+TEST_F(BadInput, AnErrorInACallbackLeavesTheModelUsable) {
+  refuse<DataError>(
+      [&] {
+        model_.fit(data_.x, data_.y,
+                   {.callbacks = {
+                        LambdaCallback({.on_batch_end = [](Model&, std::int64_t, const BatchLogs&) {
+                          fail<DataError>("the disk is full");
+                        }})}});
+      },
+      {"the disk is full"});
+}
+
+TEST_F(BadInput, CallingFitOrCompileFromInsideFit) {
+  refuse<UsageError>(
+      [&] {
+        model_.fit(data_.x, data_.y,
+                   {.callbacks = {LambdaCallback(
+                        {.on_batch_end = [&](Model& inner, std::int64_t, const BatchLogs&) {
+                          inner.fit(data_.x, data_.y);
+                        }})}});
+      },
+      {"already running"});
+  refuse<UsageError>(
+      [&] {
+        model_.fit(data_.x, data_.y,
+                   {.callbacks = {LambdaCallback(
+                        {.on_batch_end = [](Model& inner, std::int64_t, const BatchLogs&) {
+                          inner.compile(with_adam());
+                        }})}});
+      },
+      {"[compile]", "running"});
+}
+
+TEST_F(BadInput, NothingToTrain) {
+  Sequential frozen = make_model();
+  frozen.network()->set_trainable(false);
+  frozen.compile(with_adam());
+  refuse<UsageError>([&] { frozen.fit(data_.x, data_.y); }, {"no trainable variables"});
+}
+
+TEST_F(BadInput, AFolderThatCannotBeWrittenWhileSaving) {
+  model_.build({kFeatures});
+  refuse<DataError>([&] { model_.save("/proc/no-such-folder/checkpoint"); },
+                    {"/proc/no-such-folder/checkpoint"});
+}
+
+TEST_F(BadInput, AskingTheLogsForANameTheyDoNotHave) {
+  const History history = model_.fit(data_.x, data_.y);
+  refuse<UsageError>([&] { history.series("accuracy"); },
+                     {"'accuracy'", "sparse_categorical_accuracy"});
+}
+
+}  // namespace
+}  // namespace lockstep::testing
