@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "optim/steps.h"

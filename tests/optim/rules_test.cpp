@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "lockstep/base/random.h"
 #include "lockstep/optim/optimizer.h"

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numbers>
 
 #include "lockstep/base/error.h"
 #include "lockstep/exec/executor.h"

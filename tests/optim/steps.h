@@ -1,7 +1,6 @@
 // Runs an optimizer on parameters whose gradients are fed, so that a test says what they are.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
