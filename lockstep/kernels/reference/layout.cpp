@@ -1,6 +1,4 @@
-// Reorder: the same elements in another layout, by index arithmetic. In any layout the place of an
-// element is a sum of one term for each axis, so that a table an axis is all there is to know.
-#include <algorithm>
+// Reorder: the same elements in another layout, by the tables that say where each element lies.
 #include <cstring>
 #include <memory>
 
@@ -13,33 +11,7 @@ namespace {
 
 using Table = std::vector<std::int64_t>;
 
-// tables[axis][i]: what index i of an axis adds to an element's place.
-std::vector<Table> place_tables(const Shape& shape, const Layout& layout) {
-  const auto rank = static_cast<std::size_t>(shape.rank());
-  std::vector<Table> tables(rank);
-  for (std::size_t axis = 0; axis < rank; ++axis) {
-    tables[axis].assign(static_cast<std::size_t>(shape[static_cast<int>(axis)]), 0);
-  }
-  std::vector<std::int64_t> inner(rank, 1);  // elements of an axis inside the level being placed
-  std::int64_t stride = 1;
-  const auto place = [&](std::size_t axis, std::int64_t extent) {
-    for (std::size_t i = 0; i < tables[axis].size(); ++i) {
-      tables[axis][i] += static_cast<std::int64_t>(i) / inner[axis] % extent * stride;
-    }
-    inner[axis] *= extent;
-    stride *= extent;
-  };
-  for (auto block = layout.blocks.rbegin(); block != layout.blocks.rend(); ++block) {
-    place(static_cast<std::size_t>(block->first), block->second);
-  }
-  for (std::size_t i = rank; i-- > 0;) {
-    const std::size_t axis = layout.row_major() ? i : static_cast<std::size_t>(layout.order[i]);
-    const std::int64_t extent = shape[static_cast<int>(axis)];
-    place(axis, std::max<std::int64_t>(1, (extent + inner[axis] - 1) / inner[axis]));
-  }
-  return tables;
-}
-
+// Layout::offsets of both sides.
 struct Places {
   Shape shape;
   std::vector<Table> from;
@@ -71,9 +43,8 @@ template <class T>
 std::unique_ptr<Kernel> make_reorder_of(const KernelCall& call) {
   // A scalar is a row of one.
   const Shape shape = call.in_shape(0).rank() == 0 ? Shape{1} : call.in_shape(0);
-  const auto places =
-      std::make_shared<const Places>(Places{shape, place_tables(shape, call.input(0).layout),
-                                            place_tables(shape, call.output(0).layout)});
+  const auto places = std::make_shared<const Places>(
+      Places{shape, call.input(0).layout.offsets(shape), call.output(0).layout.offsets(shape)});
   const std::size_t bytes = call.graph.bytes(call.node.outputs[0]);
   const bool padded = bytes > static_cast<std::size_t>(shape.elements()) * sizeof(T);
   return make_kernel([places, bytes, padded](const Binding& binding) {

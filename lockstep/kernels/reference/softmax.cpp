@@ -118,24 +118,23 @@ std::unique_ptr<Kernel> make_softmax_grad_of(const KernelCall& call) {
   });
 }
 
+// Labels are data: the executor adds which node they came to.
 template <class Label>
-void check_labels(const Label* labels, const Rows& r, const std::string& name) {
+void check_labels(const Label* labels, const Rows& r) {
   for (std::int64_t row = 0; row < r.rows; ++row) {
     const auto label = static_cast<std::int64_t>(labels[row]);
     if (label < 0 || label >= r.classes) {
-      fail<DataError>(
-          "[sparse_cross_entropy] {}{}label {} in row {} is outside [0, {}): the logits have {} "
-          "classes",
-          name, name.empty() ? "" : ": ", label, row, r.classes, r.classes);
+      fail<DataError>("label {} in row {} is outside [0, {}): the logits have {} classes", label,
+                      row, r.classes, r.classes);
     }
   }
 }
 
 template <class T, class Label>
 std::unique_ptr<Kernel> make_sparse_cross_entropy_of(const KernelCall& call) {
-  return make_kernel([r = Rows(call.in_shape(0)), name = call.node.name](const Binding& binding) {
+  return make_kernel([r = Rows(call.in_shape(0))](const Binding& binding) {
     const Label* labels = binding.in<Label>(1);
-    check_labels(labels, r, name);
+    check_labels(labels, r);
     for_each_row(r, [&](std::int64_t row) {
       const T* x = binding.in<T>(0) + row * r.classes;
       T* y = binding.out<T>(1) + row * r.classes;
