@@ -88,6 +88,7 @@ bool Executor::has_input(std::string_view name) const {
 }
 
 void Executor::run() {
+  state_.device().enter();
   std::size_t current = 0;
   try {
     std::int64_t begin = track_ == nullptr ? 0 : now_ns();
