@@ -7,7 +7,7 @@ namespace {
 
 // How many rows ahead of the copy the memory system is told of: random rows of a big table are in
 // no cache.
-constexpr std::size_t kLookAhead = 8;
+constexpr std::size_t kLookAhead = 4;
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kMostLinesAhead = 16;  // the hardware follows a longer row by itself
 
