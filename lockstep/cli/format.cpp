@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace lockstep::cli {
 
@@ -20,12 +19,6 @@ std::string count_text(std::int64_t count) {
     digits.insert(static_cast<std::size_t>(i), ",");
   }
   return digits;
-}
-
-std::string seconds_text(double seconds) {
-  if (seconds < 60) return fmt::format("{:.1f} s", seconds);
-  const auto whole = static_cast<std::int64_t>(std::lround(seconds));
-  return fmt::format("{} min {} s", whole / 60, whole % 60);
 }
 
 double median(std::vector<double> values) {

@@ -9,7 +9,6 @@ namespace lockstep::cli {
 
 std::string bytes_text(double bytes);        // "1.4 GiB"
 std::string count_text(std::int64_t count);  // "1,234,567"
-std::string seconds_text(double seconds);    // "1 min 23 s"
 double median(std::vector<double> values);   // 0 of none
 
 }  // namespace lockstep::cli

@@ -30,6 +30,16 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// "train, bench, …"; whether `wanted` is among them.
+std::string commands(CLI::App& program, const std::string& wanted, bool& found) {
+  std::string names;
+  for (const CLI::App* command : program.get_subcommands([](CLI::App*) { return true; })) {
+    found = found || command->get_name() == wanted;
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  return names;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -41,6 +51,13 @@ int main(int argc, char** argv) {
   add_plan(program);
   add_devices(program);
 
+  const std::string first = argc > 1 ? argv[1] : "";
+  bool known = first.starts_with("-");
+  const std::string names = commands(program, first, known);
+  if (first.empty()) return complain("name a command: " + names, kWrongUse);
+  if (!known) {
+    return complain(fmt::format("there is no command {}; there are {}", first, names), kWrongUse);
+  }
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version

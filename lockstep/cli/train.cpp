@@ -142,10 +142,14 @@ void run(const Options& options) {
   // Where the JSON goes to the terminal, what is for people goes to the other stream.
   const bool aside = options.json == "-";
   std::ostream& out = aside ? std::cerr : std::cout;
-  out << fmt::format("{}: {} parameters, {}, batch {}, {} ({} cores)\n{}\n", options.model,
-                     count_text(model.parameter_count()), optimizer.name(), batch, device->name(),
-                     device->cores().size(), data.description);
-  out.flush();
+  // Called when everything has been found to be in order.
+  const auto begin = [&](Model&) {
+    folder.create();
+    out << fmt::format("{}: {} parameters, {}, batch {}, {} ({} cores)\n{}\n", options.model,
+                       count_text(model.parameter_count()), optimizer.name(), batch, device->name(),
+                       device->cores().size(), data.description);
+    out.flush();
+  };
 
   FitOptions fit;
   fit.epochs = options.epochs > 0 ? options.epochs : options.steps > 0 ? 1 : kEpochs;
@@ -154,7 +158,7 @@ void run(const Options& options) {
   fit.resume = folder.resumed();
   const bool terminal = isatty(aside ? STDERR_FILENO : STDOUT_FILENO) == 1;
   fit.callbacks = {
-      LambdaCallback({.on_train_begin = [&](Model&) { folder.create(); }}),
+      LambdaCallback({.on_train_begin = begin}),
       stop_when_interrupted(),
       ProgressBar(out, {.terminal = terminal}),
       CSVLogger({.path = folder.metrics(), .append = !folder.resumed().empty()}),

@@ -25,7 +25,7 @@ double sum_of(const nlohmann::json& attribution) {
 
 TEST(Cli, WrongFlagsGetOneLineAndCodeTwo) {
   const Program program;
-  expect_wrong_use(program, "", "subcommand");
+  expect_wrong_use(program, "", "train, bench, plan, devices");
   expect_wrong_use(program, "levitate", "levitate");
   expect_wrong_use(program, "train --frobnicate", "--frobnicate");
   expect_wrong_use(program, "train --epochs many", "--epochs");
