@@ -50,7 +50,8 @@ std::int64_t count_classes(const Dataset& dataset) {
   require(dataset.cardinality().has_value(),
           "[count_classes] the labels of a data set without a known end cannot be counted");
   std::int64_t classes = 0;
-  const auto iterator = dataset.iterator();
+  const Dataset chunks = spec[1].shape.rank() == 0 ? dataset.batch(1024) : dataset;
+  const auto iterator = chunks.iterator();
   while (const std::optional<Element> element = iterator->next()) {
     for (std::int32_t label : (*element)[1].values<std::int32_t>()) {
       classes = std::max<std::int64_t>(classes, std::int64_t{label} + 1);
