@@ -3,7 +3,6 @@
 // around it. Row-major.
 #include <cmath>
 
-#include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/onednn.h"
 
@@ -57,13 +56,15 @@ void epilogue(float* y, const float* bias, std::int64_t rows, std::int64_t n, F 
   });
 }
 
-bool supports(const KernelCall& call) {
-  return call.row_major() && f32_and_not_empty(call);
-}
-
 bool fuses(const KernelCall&, std::string_view activation) {
   return activation == "relu" || activation == "leaky_relu" || activation == "tanh" ||
          activation == "sigmoid";
+}
+
+bool supports(const KernelCall& call) {
+  const std::string kind = call.attrs().text_or_empty("activation");
+  return call.row_major() && f32_and_not_empty(call) &&
+         (kind.empty() || kind == "linear" || fuses(call, kind));
 }
 
 std::unique_ptr<Kernel> make(const KernelCall& call) {
@@ -71,7 +72,6 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
   const bool biased = call.in_count() > 2;
   const std::string kind = call.attrs().text_or_empty("activation");
   const float slope = kind == "leaky_relu" ? static_cast<float>(call.attrs().real("alpha")) : 0.0f;
-  ensure(kind.empty() || kind == "linear" || fuses(call, kind), "matmul cannot fuse {}", kind);
   return make_kernel([=](const Binding& binding) {
     float* y = binding.out<float>(0);
     for (std::int64_t i = 0; i < p.batches; ++i) {

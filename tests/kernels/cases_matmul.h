@@ -1,0 +1,59 @@
+// Cases of matrix products.
+#pragma once
+
+#include "kernels/op_case.h"
+
+namespace lockstep {
+
+inline std::vector<OpCase> matmul_cases() {
+  std::vector<OpCase> cases;
+  const auto add_case = [&](std::string name, Shape a, Shape b, MatMulOptions options = {},
+                            bool timed = false) {
+    cases.push_back(
+        {.name = std::move(name),
+         .inputs = {f32(std::move(a)), f32(std::move(b))},
+         .build = [options](Graph&, CaseInputs in) { return matmul(in[0], in[1], options); },
+         .timed = timed});
+  };
+  const auto add_with_bias = [&](std::string name, Shape a, Shape b, std::int64_t n,
+                                 MatMulOptions options = {}, bool timed = false) {
+    cases.push_back(
+        {.name = std::move(name),
+         .inputs = {f32(std::move(a)), f32(std::move(b)), f32({n})},
+         .build = [options](Graph&, CaseInputs in) { return matmul(in[0], in[1], in[2], options); },
+         .timed = timed});
+  };
+  add_case("plain", {5, 7}, {7, 3});
+  add_case("size_one", {1, 1}, {1, 1});
+  add_case("one_column", {9, 4}, {4, 1});
+  add_case("longer_than_a_tile", {3, 300}, {300, 150});
+  add_case("empty_batch", {0, 6}, {6, 4});
+  add_case("empty_inner", {3, 0}, {0, 4});
+  for (const bool a : {false, true}) {
+    for (const bool b : {false, true}) {
+      const MatMulOptions options{.transpose_a = a, .transpose_b = b};
+      const std::string suffix =
+          fmt::format("_{}{}", a ? "transposed" : "plain", b ? "_transposed" : "_plain");
+      const Shape left = a ? Shape{6, 5} : Shape{5, 6};
+      const Shape right = b ? Shape{4, 6} : Shape{6, 4};
+      const auto batched = [](const Shape& shape) { return Shape{2, 3, shape[0], shape[1]}; };
+      add_case("matrix" + suffix, left, right, options);
+      add_case("batched" + suffix, batched(left), batched(right), options);
+      add_case("batched_by_one_matrix" + suffix, batched(left), right, options);
+    }
+  }
+  add_with_bias("bias", {5, 7}, {7, 3}, 3);
+  add_with_bias("bias_batched", {2, 5, 7}, {2, 7, 3}, 3);
+  add_with_bias("bias_transposed", {5, 7}, {3, 7}, 3, {.transpose_b = true});
+  add_with_bias("bias_empty_batch", {0, 7}, {7, 3}, 3);
+  for (const char* kind : {"relu", "relu6", "leaky_relu", "tanh", "sigmoid"}) {
+    add_with_bias(fmt::format("bias_{}", kind), {5, 7}, {7, 3}, 3, {.activation = kind});
+  }
+  add_case("relu", {5, 7}, {7, 3}, {.activation = "relu"});
+  add_case("square_timed", {256, 256}, {256, 256}, {}, true);
+  add_with_bias("dense_timed", {128, 784}, {784, 512}, 512, {.activation = "relu"}, true);
+  add_case("attention_timed", {8, 8, 64, 64}, {8, 8, 64, 64}, {.transpose_b = true}, true);
+  return cases;
+}
+
+}  // namespace lockstep
