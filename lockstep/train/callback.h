@@ -51,7 +51,8 @@ class Callback {
   // `step` counts from 0 in each epoch.
   virtual void on_batch_end(Model& /*model*/, std::int64_t /*step*/, const BatchLogs& /*logs*/) {}
 
-  // What a checkpoint keeps of it, as text, so that a resumed run goes on where it was.
+  // What a checkpoint keeps of it, as text, so that a resumed run goes on where it was; restored
+  // behind on_train_begin.
   virtual std::string save_state() const { return ""; }
   virtual void restore_state(const std::string& /*state*/) {}
   // Those that write checkpoints run behind the others, whose state they save.

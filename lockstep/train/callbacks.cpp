@@ -34,11 +34,14 @@ class EarlyStoppingCallback final : public Callback {
  public:
   explicit EarlyStoppingCallback(EarlyStoppingOptions options)
       : options_(std::move(options)),
-        monitor_("early stopping", options_.monitor, options_.mode, options_.min_delta) {
-    monitor_.set_best(options_.baseline);
-  }
+        monitor_("early stopping", options_.monitor, options_.mode, options_.min_delta) {}
 
-  void on_train_begin(Model&, const FitInfo& info) override { monitor_.expect_in(info); }
+  void on_train_begin(Model&, const FitInfo& info) override {
+    monitor_.expect_in(info);
+    monitor_.set_best(options_.baseline);
+    waited_ = 0;
+    best_weights_.clear();
+  }
 
   void on_epoch_end(Model& model, std::int64_t epoch, const Logs& logs) override {
     if (epoch < options_.start_from_epoch) return;
@@ -88,6 +91,9 @@ class ReduceLROnPlateauCallback final : public Callback {
   void on_train_begin(Model& model, const FitInfo& info) override {
     monitor_.expect_in(info);
     model.set_learning_rate(model.learning_rate());  // an error now where a schedule decides
+    monitor_.set_best(std::nullopt);
+    waited_ = 0;
+    cooling_ = 0;
   }
 
   void on_epoch_end(Model& model, std::int64_t, const Logs& logs) override {
@@ -151,7 +157,7 @@ class CSVLoggerCallback final : public Callback {
     std::error_code ignored;
     const bool begun =
         options_.append && std::filesystem::file_size(options_.path, ignored) > 0 && !ignored;
-    file_.open(options_.path, options_.append ? std::ios::app : std::ios::trunc);
+    file_ = std::ofstream(options_.path, options_.append ? std::ios::app : std::ios::trunc);
     names_ = info.log_names;
     if (!begun) {
       file_ << "epoch";

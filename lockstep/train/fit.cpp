@@ -38,6 +38,7 @@ class FitRun {
  private:
   void build_from_data();
   void resume();
+  void restore_callbacks();
   FitInfo info() const;
   void run_epoch(std::int64_t epoch);
   std::optional<Element> next_element();
@@ -79,6 +80,7 @@ History FitRun::run() {
 
   const FitInfo known = info();
   for_callbacks([&](Callback& callback) { callback.on_train_begin(model_, known); });
+  restore_callbacks();
   while (at_.epoch < options_.epochs && !impl_.stopping) run_epoch(at_.epoch);
   for_callbacks([&](Callback& callback) { callback.on_train_end(model_); });
 
@@ -104,16 +106,15 @@ void FitRun::build_from_data() {
 }
 
 void FitRun::resume() {
-  const std::optional<Progress> where = impl_.load(options_.resume);
-  require(where.has_value(),
-          "[fit] {} was not written during fit, so it has no place to go on from: use model.load",
-          options_.resume.string());
-  at_ = *where;
+  at_ = *impl_.load(options_.resume, LoadPurpose::Resume);
   if (at_.mid_epoch() || !at_.position.empty()) {
     iterator_ = batches_.iterator(at_.pass);
     if (!at_.position.empty()) iterator_->restore(at_.position);
     given_in_pass_ = 1;
   }
+}
+
+void FitRun::restore_callbacks() {
   if (at_.callbacks.size() == callbacks_.size()) {
     for (std::size_t i = 0; i < callbacks_.size(); ++i) {
       callbacks_[i]->restore_state(at_.callbacks[i]);

@@ -66,7 +66,7 @@ double History::p99_step_ms() const {
 }
 
 std::string History::report() const {
-  std::string text = fmt::format("{} epochs, {} steps, {} samples in {:.2f} s ({:.0f} samples/s)\n",
+  std::string text = fmt::format("epochs {}, steps {}, samples {} in {:.2f} s ({:.0f} samples/s)\n",
                                  epochs.size(), steps, samples, seconds,
                                  seconds > 0 ? static_cast<double>(samples) / seconds : 0.0);
   text += fmt::format("step: median {:.3f} ms, 99th percentile {:.3f} ms; memory {:.1f} MB\n",

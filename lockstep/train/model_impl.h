@@ -13,6 +13,8 @@
 
 namespace lockstep {
 
+enum class LoadPurpose { Values, Resume };
+
 struct Model::Impl {
   explicit Impl(std::shared_ptr<Network> given) : network(std::move(given)) {}
 
@@ -47,8 +49,9 @@ struct Model::Impl {
   void make_slots();
   NamedVariables checkpoint_variables(bool with_metrics);
   TensorFile gather(const NamedVariables& variables, const char* kind);
-  // Checks the whole file before it sets anything. Returns where it was written, if inside fit.
-  std::optional<Progress> load(const std::filesystem::path& file);
+  // Checks the whole file before it sets anything. Returns where it was written, if inside fit. To
+  // resume, it must have been written inside fit and under the seed that the model has.
+  std::optional<Progress> load(const std::filesystem::path& file, LoadPurpose purpose);
 };
 
 // Weights of the samples of a batch under class weights, times those it has.

@@ -40,12 +40,23 @@ TensorFile Model::Impl::gather(const NamedVariables& variables, const char* kind
   return contents;
 }
 
-std::optional<Progress> Model::Impl::load(const std::filesystem::path& file) {
+std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, LoadPurpose purpose) {
   expect_built("load");
   const TensorFile contents = load_safetensors(file);
   expect_checkpoint(contents, file);
   const std::optional<Progress> where = read_progress(contents.metadata, file);
   const std::int64_t step = read_integer(contents.metadata, "step", file).value_or(0);
+  if (purpose == LoadPurpose::Resume) {
+    require(where.has_value(),
+            "[fit] {} was not written during fit, so it has no place to go on from: use model.load",
+            file.string());
+    const std::string seed = std::to_string(options.seed);
+    const auto saved = contents.metadata.find("seed");
+    require(saved != contents.metadata.end() && saved->second == seed,
+            "[fit] {} was trained under the seed {}, but the model is compiled with {}: the run "
+            "would not go on as it was; compile with that seed, or use model.load",
+            file.string(), saved == contents.metadata.end() ? "(none)" : saved->second, seed);
+  }
   const NamedVariables variables = checkpoint_variables(where && where->mid_epoch());
   expect_fit(contents, variables, file);
   for (const auto& [name, variable] : variables) {
@@ -87,7 +98,7 @@ void Model::save(const std::filesystem::path& file) const {
 }
 
 void Model::load(const std::filesystem::path& file) {
-  impl_->load(file);
+  impl_->load(file, LoadPurpose::Values);
 }
 
 }  // namespace lockstep

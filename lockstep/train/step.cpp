@@ -25,11 +25,7 @@ std::string output_name(std::size_t i) {
 // The loss with the regularisers' share.
 LossPair full_loss(Graph& graph, const StepRecipe& recipe, Value labels, Value predictions,
                    Value sample_weight) {
-  LossPair pair;
-  {
-    Graph::NameScope scope(graph, recipe.loss.name());
-    pair = recipe.loss(labels, predictions, sample_weight);
-  }
+  LossPair pair = recipe.loss(labels, predictions, sample_weight);
   Graph::NameScope scope(graph, "regularization");
   for (const Value& loss : recipe.network.losses(graph)) {
     pair.sum = pair.sum + pair.weight * loss;
@@ -37,18 +33,11 @@ LossPair full_loss(Graph& graph, const StepRecipe& recipe, Value labels, Value p
   return pair;
 }
 
-void update_metrics(Graph& graph, const StepRecipe& recipe, const LossPair& loss, Value labels,
-                    Value predictions, Value sample_weight) {
-  {
-    Graph::NameScope scope(graph, recipe.loss_mean->name());
-    recipe.loss_mean->update(loss.sum, loss.weight, {});
-  }
-  for (const Metric& metric : recipe.metrics) {
-    Graph::NameScope scope(graph, metric->name());
-    metric->update(labels, predictions, {});
-  }
+void update_metrics(const StepRecipe& recipe, const LossPair& loss, Value labels, Value predictions,
+                    Value sample_weight) {
+  recipe.loss_mean->update(loss.sum, loss.weight, {});
+  for (const Metric& metric : recipe.metrics) metric->update(labels, predictions, {});
   for (const Metric& metric : recipe.weighted_metrics) {
-    Graph::NameScope scope(graph, metric->name());
     metric->update(labels, predictions, sample_weight);
   }
 }
@@ -99,7 +88,7 @@ Graph trace_step(const StepRecipe& recipe, const StepSignature& signature) {
         graph.input(kSampleWeight, {DType::F32, Shape{signature.inputs.front().shape[0]}});
   }
   const LossPair loss = full_loss(graph, recipe, labels, outputs[0], sample_weight);
-  update_metrics(graph, recipe, loss, labels, outputs[0], sample_weight);
+  update_metrics(recipe, loss, labels, outputs[0], sample_weight);
   if (training) write_update(graph, recipe, loss);
   graph.output(kLossSum, loss.sum);
   graph.output(kWeight, loss.weight);

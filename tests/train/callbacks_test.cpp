@@ -32,6 +32,16 @@ TEST(EarlyStopping, StopsBehindPatienceEpochsWithoutImprovement) {
   EXPECT_EQ(history.epochs.size(), 4u);  // the first is the best; three more without a better one
 }
 
+TEST(EarlyStopping, StartsAfreshWithEachFit) {
+  Trained t;
+  const CallbackRef early = EarlyStopping({.monitor = "loss", .min_delta = 1e-3, .patience = 2});
+  for (int call = 0; call < 2; ++call) {
+    const History history =
+        t.model.fit(t.data.x, t.data.y, {.epochs = 9, .callbacks = {stand_still(), early}});
+    EXPECT_EQ(history.epochs.size(), 3u);
+  }
+}
+
 TEST(EarlyStopping, RestoresTheBestWeights) {
   Trained t;
   std::vector<Tensor> best;

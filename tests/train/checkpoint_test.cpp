@@ -238,5 +238,19 @@ TEST(Checkpoint, ResumingFromOneThatFitDidNotWriteIsRefused) {
   EXPECT_NE(message.find("model.load"), std::string::npos) << message;
 }
 
+TEST(Checkpoint, ResumingUnderAnotherSeedIsRefusedAndChangesNothing) {
+  const TemporaryFolder folder;
+  const Problem data = make_problem(32);
+  Sequential first = compiled_model(/*seed=*/3);
+  first.fit(data.x, data.y, {.callbacks = {ModelCheckpoint({.path = (folder / "file").string()})}});
+  Sequential second = compiled_model(/*seed=*/4);
+  second.build({kFeatures});
+  const std::vector<Tensor> before = second.weights();
+  const std::string message = message_of<UsageError>(
+      [&] { second.fit(data.x, data.y, {.epochs = 2, .resume = folder / "file"}); });
+  EXPECT_NE(message.find("seed 3"), std::string::npos) << message;
+  EXPECT_TRUE(second.weights()[0].same_bits(before[0]));
+}
+
 }  // namespace
 }  // namespace lockstep::testing
