@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 namespace lockstep {
@@ -214,31 +215,52 @@ LOCKSTEP_SWEEP void sweep_rule(UpdateRule rule, const UpdateRange<T>& r,
 // Which elements a norm is of.
 enum class NormOf { Parameter, Gradient, LambDirection };
 
+// Elements of a block, whose squares are added up in interleaved sums: in vectors, and in one
+// order on every instruction set.
+inline constexpr std::int64_t kNormBlock = 256;
+inline constexpr std::size_t kNormSums = 4;
+
+template <class T>
+LOCKSTEP_SWEEP void copy_block(NormOf what, const UpdateRange<T>& r, const UpdateScalars<T>& s,
+                               T* block) {
+  const T* p = r.parameter;
+  const T* g = r.gradient;
+  const T* m = r.slots[0];
+  const T* v = r.slots[1];
+  if (what == NormOf::Parameter) {
+    for (std::int64_t i = 0; i < r.count; ++i) block[i] = p[i];
+  } else if (what == NormOf::Gradient) {
+    for (std::int64_t i = 0; i < r.count; ++i) block[i] = seen(g[i], s);
+  } else {
+    for (std::int64_t i = 0; i < r.count; ++i) block[i] = lamb_direction(p[i], m[i], v[i], s);
+  }
+}
+
 template <class T>
 LOCKSTEP_SWEEP double sum_of_squares(NormOf what, const UpdateRange<T>& r,
                                      const UpdateScalars<T>& s) {
-  double sum = 0;
-  if (what == NormOf::Parameter) {
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < r.count; ++i) {
-      const auto x = static_cast<double>(r.parameter[i]);
-      sum += x * x;
-    }
-  } else if (what == NormOf::Gradient) {
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < r.count; ++i) {
-      const auto x = static_cast<double>(seen(r.gradient[i], s));
-      sum += x * x;
-    }
-  } else {
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = 0; i < r.count; ++i) {
-      const auto x =
-          static_cast<double>(lamb_direction(r.parameter[i], r.slots[0][i], r.slots[1][i], s));
-      sum += x * x;
+  typedef T Elements __attribute__((vector_size(kNormSums * sizeof(T))));
+  typedef double Sums __attribute__((vector_size(kNormSums * sizeof(double))));
+  Sums even{};
+  Sums odd{};
+  for (std::int64_t begin = 0; begin < r.count; begin += kNormBlock) {
+    std::array<T, static_cast<std::size_t>(kNormBlock)> block;
+    const std::int64_t end = begin + kNormBlock < r.count ? begin + kNormBlock : r.count;
+    copy_block(what, r.piece(begin, end), s, block.data());
+    for (std::int64_t i = end - begin; i < kNormBlock; ++i) block[static_cast<std::size_t>(i)] = 0;
+    for (std::size_t i = 0; i < block.size(); i += 2 * kNormSums) {
+      Elements front;
+      Elements back;
+      std::memcpy(&front, block.data() + i, sizeof(front));
+      std::memcpy(&back, block.data() + i + kNormSums, sizeof(back));
+      const Sums x = __builtin_convertvector(front, Sums);
+      const Sums y = __builtin_convertvector(back, Sums);
+      even += x * x;
+      odd += y * y;
     }
   }
-  return sum;
+  even += odd;
+  return (even[0] + even[1]) + (even[2] + even[3]);
 }
 
 #undef LOCKSTEP_SWEEP
