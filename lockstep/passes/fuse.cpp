@@ -1,6 +1,7 @@
 #include "lockstep/passes/fuse.h"
 
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "lockstep/graph/op_def.h"
@@ -40,6 +41,8 @@ struct Unit {
     ValueId by = -1;
     Attrs attrs = {};
   } mask = {};
+  // Where output 0 goes through an activation with these attributes.
+  std::optional<Attrs> clamp = {};
 };
 
 class Fusing {
@@ -55,9 +58,15 @@ class Fusing {
   Graph run() {
     for (NodeId n = 0; n < count(); ++n) {
       const Op op = graph_.node(n).op;
-      if (op == Op::Conv2D || op == Op::MatMul) join_activation(n);
       if (op == Op::BatchNorm) join_norm(n);
       if (op == Op::MaxPoolGrad) mask_before_unpooling(n);
+    }
+    for (NodeId n = 0; n < count(); ++n) {
+      if (graph_.node(n).op == Op::MaxPool) clamp_behind_pooling(n);
+    }
+    for (NodeId n = 0; n < count(); ++n) {
+      const Op op = graph_.node(n).op;
+      if (op == Op::Conv2D || op == Op::MatMul) join_activation(n);
     }
     for (NodeId n = 0; n < count(); ++n) write(n);
     return rewriter_.finish();
@@ -81,7 +90,7 @@ class Fusing {
   void join_activation(NodeId n) {
     const Node& node = graph_.node(n);
     const NodeId next = uses_.only(node.outputs[0]);
-    if (next < 0 || node.attrs.has("activation")) return;
+    if (next < 0 || node.attrs.has("activation") || unit_of(next) != nullptr) return;
     const Node& activation = graph_.node(next);
     if (activation.op != Op::Activation) return;
     const std::string& kind = activation.attrs.text("kind");
@@ -164,6 +173,26 @@ class Fusing {
     replace({n, next}, std::move(unit));
   }
 
+  // conv2d → relu → max_pool is conv2d → max_pool → relu on fewer elements: the largest of clamped
+  // values is the largest value, clamped. Where they differ in which place won, all are clamped and
+  // no gradient flows.
+  void clamp_behind_pooling(NodeId n) {
+    const Node& pool = graph_.node(n);
+    const NodeId before = graph_.info(pool.inputs[0]).producer;
+    const Node& relu = graph_.node(before);
+    if (!is_relu(relu) || graph_.producer(relu.inputs[0]).op != Op::Conv2D) return;
+    if (unit_of(before) != nullptr || uses_.only(relu.inputs[0]) != before) return;
+    for (NodeId reader : uses_.of(pool.inputs[0])) {
+      // Besides the pooling only the gradient's mask, which has become one of the pooled values.
+      if (reader == n) continue;
+      if (reader < 0 || unit_of(reader) == nullptr) return;
+      if (unit_of(reader)->mask.by != pool.outputs[0]) return;
+    }
+    Unit unit{pool.name, Op::MaxPool, pool.attrs, {relu.inputs[0]}, pool.outputs};
+    unit.clamp = relu.attrs;
+    replace({before, n}, std::move(unit));
+  }
+
   static bool is_relu(const Node& node) {
     return node.op == Op::Activation && node.attrs.text("kind") == "relu";
   }
@@ -186,7 +215,10 @@ class Fusing {
       inputs[0] = rewriter_.target().add1(
           Op::ActivationGrad, {inputs[0], rewriter_.map(unit->mask.by)}, unit->mask.attrs);
     }
-    const std::vector<Value> outputs = rewriter_.target().add(unit->op, inputs, unit->attrs);
+    std::vector<Value> outputs = rewriter_.target().add(unit->op, inputs, unit->attrs);
+    if (unit->clamp) {
+      outputs[0] = rewriter_.target().add1(Op::Activation, {outputs[0]}, *unit->clamp);
+    }
     for (std::size_t i = 0; i < unit->outputs.size(); ++i) {
       rewriter_.set(unit->outputs[i], outputs[i]);
     }

@@ -89,6 +89,9 @@ class Planner {
     std::set<ValueId> changed;
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
       for (ValueId id : written(nodes[static_cast<std::size_t>(n)])) {
+        ensure(graph().producer(id).op == Op::Variable,
+               "[plan] {} changes {}, which is no variable",
+               nodes[static_cast<std::size_t>(n)].name, graph().producer(id).name);
         require(changed.insert(id).second, "[plan] variable {} is changed by two nodes of a step",
                 graph().producer(id).name);
         for (int reader : readers[id]) {
@@ -96,13 +99,19 @@ class Planner {
         }
       }
     }
-    std::priority_queue<int, std::vector<int>, std::greater<>> ready;
+    // Assignments come behind all else, so that an error in a step's data (a label out of range)
+    // finds the variables as they were.
+    using Turn = std::pair<bool, int>;
+    std::priority_queue<Turn, std::vector<Turn>, std::greater<>> ready;
+    const auto make_ready = [&](int n) {
+      ready.emplace(nodes[static_cast<std::size_t>(n)].op == Op::Assign, n);
+    };
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
-      if (waiting[static_cast<std::size_t>(n)] == 0) ready.push(n);
+      if (waiting[static_cast<std::size_t>(n)] == 0) make_ready(n);
     }
     std::size_t done = 0;
     while (!ready.empty()) {
-      const int n = ready.top();
+      const int n = ready.top().second;
       ready.pop();
       ++done;
       const Node& node = nodes[static_cast<std::size_t>(n)];
@@ -114,7 +123,7 @@ class Planner {
         plan_.steps.push_back(std::move(step));
       }
       for (int next : after[static_cast<std::size_t>(n)]) {
-        if (--waiting[static_cast<std::size_t>(next)] == 0) ready.push(next);
+        if (--waiting[static_cast<std::size_t>(next)] == 0) make_ready(next);
       }
     }
     ensure(done == nodes.size(),

@@ -1,6 +1,8 @@
 // Convolutions and their gradients by oneDNN. Layouts are its own choice: channels in blocks of the
 // vector width, filters to match. Groups: oneDNN splits the filter's output axis in two, which a
 // Layout cannot say, so grouped filters stay row-major and are reordered inside the kernel.
+#include <limits>
+
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/onednn/onednn.h"
 
@@ -83,13 +85,48 @@ struct Convolution {
   }
 };
 
+// Activations that oneDNN computes with the convolution. Its ReLU is not among them: it makes a NaN
+// zero, and a model that has gone wrong would look as if it had not.
+std::optional<dnnl::algorithm> post_op_for(std::string_view kind) {
+  if (kind == "tanh") return dnnl::algorithm::eltwise_tanh;
+  if (kind == "sigmoid") return dnnl::algorithm::eltwise_logistic;
+  return {};
+}
+
+// The upper bound of an activation that clamps, done in a sweep of our own behind the convolution.
+std::optional<float> clamp_for(std::string_view kind) {
+  if (kind == "relu") return std::numeric_limits<float>::infinity();
+  if (kind == "relu6") return 6.0f;
+  return {};
+}
+
+class ClampedKernel final : public Kernel {
+ public:
+  ClampedKernel(std::unique_ptr<Kernel> inner, std::int64_t elements, float most)
+      : inner_(std::move(inner)), elements_(elements), most_(most) {}
+  void bind(const Binding& binding) override {
+    inner_->bind(binding);
+    result_ = binding.out<float>(0);
+  }
+  void run(Stream& stream) override {
+    inner_->run(stream);
+    clamp(result_, result_, elements_, most_);
+  }
+
+ private:
+  std::unique_ptr<Kernel> inner_;
+  std::int64_t elements_;
+  float most_;
+  float* result_ = nullptr;
+};
+
 Convolution forward_of(const KernelCall& call) {
   Convolution conv(call, call.input(0).type, call.input(1).type, call.output(0).type);
   conv.biased = call.in_count() > 2;
   const std::string kind = call.attrs().text_or_empty("activation");
-  if (!kind.empty() && kind != "linear") {
+  if (const std::optional<dnnl::algorithm> smooth = post_op_for(kind)) {
     dnnl::post_ops ops;
-    ensure(append_activation(ops, kind, call.attrs().real("alpha")), "conv2d cannot fuse {}", kind);
+    ops.append_eltwise(1.0f, *smooth, 0.0f, 0.0f);
     conv.attributes.set_post_ops(ops);
   }
   return conv;
@@ -171,8 +208,15 @@ auto grad_filter_desc(const KernelCall& call) {
       to_desc(call.input(1), kImageAxes));
 }
 
+dnnl::reorder::primitive_desc reorder_desc(const memory::desc& plain, const memory::desc& blocked,
+                                           bool gradient) {
+  const memory::desc& from = gradient ? blocked : plain;
+  const memory::desc& to = gradient ? plain : blocked;
+  return {engine(), from, engine(), to, user_scratchpad()};
+}
+
 // A convolution whose grouped filter is reordered on its way in, or its gradient on its way out.
-// Workspace: the filter in oneDNN's layout, then the scratchpad.
+// Workspace: the filter in oneDNN's layout, then the reorder's scratchpad, then the convolution's.
 class GroupedKernel final : public Kernel {
  public:
   GroupedKernel(dnnl::primitive primitive, std::vector<PrimitiveKernel::Argument> arguments,
@@ -181,14 +225,14 @@ class GroupedKernel final : public Kernel {
         blocked_(std::move(blocked)),
         gradient_(gradient),
         primitive_(std::move(primitive), std::move(arguments), std::move(scratchpad)),
-        reorder_(gradient ? dnnl::reorder::primitive_desc(engine(), blocked_, engine(), plain_)
-                          : dnnl::reorder::primitive_desc(engine(), plain_, engine(), blocked_)),
+        reorder_(reorder_desc(plain_, blocked_, gradient)),
         stream_(engine()) {}
 
   // In a binding for the primitive, the filter is the workspace's beginning.
   void bind(const Binding& binding) override {
     Binding inner = binding;
-    inner.workspace = binding.workspace + aligned(blocked_.get_size());
+    std::byte* scratch = binding.workspace + aligned(blocked_.get_size());
+    inner.workspace = binding.workspace + own_bytes(plain_, blocked_, gradient_);
     const std::byte* plain = gradient_ ? binding.outputs[0] : binding.inputs[1];
     if (gradient_) {
       inner.outputs[0] = binding.workspace;
@@ -199,17 +243,27 @@ class GroupedKernel final : public Kernel {
     memory theirs(blocked_, engine(), binding.workspace);
     memory ours(plain_, engine(), const_cast<std::byte*>(plain));
     memories_ = gradient_ ? std::vector{theirs, ours} : std::vector{ours, theirs};
-    list_ = {{DNNL_ARG_FROM, memories_[0].get()}, {DNNL_ARG_TO, memories_[1].get()}};
+    memories_.emplace_back(reorder_desc(plain_, blocked_, gradient_).scratchpad_desc(), engine(),
+                           scratch);
+    list_ = {{DNNL_ARG_FROM, memories_[0].get()},
+             {DNNL_ARG_TO, memories_[1].get()},
+             {DNNL_ARG_SCRATCHPAD, memories_[2].get()}};
   }
 
   void run(Stream& stream) override {
     if (gradient_) primitive_.run(stream);
     const dnnl_status_t status =
-        dnnl_primitive_execute(reorder_.get(), stream_.get(), 2, list_.data());
+        dnnl_primitive_execute(reorder_.get(), stream_.get(), 3, list_.data());
     ensure(status == dnnl_success, "oneDNN refused to reorder a filter");
     if (!gradient_) primitive_.run(stream);
   }
 
+  // What the kernel needs beside the primitive's scratchpad.
+  static std::size_t own_bytes(const memory::desc& plain, const memory::desc& blocked,
+                               bool gradient) {
+    return aligned(blocked.get_size()) +
+           aligned(reorder_desc(plain, blocked, gradient).scratchpad_desc().get_size());
+  }
   static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
  private:
@@ -234,9 +288,10 @@ std::unique_ptr<Kernel> finish(const Convolution& conv, dnnl::primitive primitiv
                                          conv.plain_filter(), filter, gradient, scratchpad);
 }
 
-std::size_t bytes_for(const Convolution& conv, const memory::desc& filter,
+std::size_t bytes_for(const Convolution& conv, const memory::desc& filter, bool gradient,
                       const memory::desc& scratchpad) {
-  const std::size_t own = conv.grouped() ? GroupedKernel::aligned(filter.get_size()) : 0;
+  const std::size_t own =
+      conv.grouped() ? GroupedKernel::own_bytes(conv.plain_filter(), filter, gradient) : 0;
   return own + scratchpad.get_size();
 }
 
@@ -247,8 +302,12 @@ std::unique_ptr<Kernel> make_forward(const KernelCall& call) {
       {DNNL_ARG_WEIGHTS, desc.weights_desc(), false, 1},
       {DNNL_ARG_DST, desc.dst_desc(), true, 0}};
   if (call.in_count() > 2) arguments.push_back({DNNL_ARG_BIAS, desc.bias_desc(), false, 2});
-  return finish(forward_of(call), dnnl::convolution_forward(desc), std::move(arguments),
-                desc.weights_desc(), false, desc.scratchpad_desc());
+  auto kernel = finish(forward_of(call), dnnl::convolution_forward(desc), std::move(arguments),
+                       desc.weights_desc(), false, desc.scratchpad_desc());
+  const std::optional<float> most = clamp_for(call.attrs().text_or_empty("activation"));
+  if (!most) return kernel;
+  const std::int64_t elements = call.output(0).layout.elements(call.out_shape(0));
+  return std::make_unique<ClampedKernel>(std::move(kernel), elements, *most);
 }
 
 std::unique_ptr<Kernel> make_grad_input(const KernelCall& call) {
@@ -275,15 +334,15 @@ std::unique_ptr<Kernel> make_grad_filter(const KernelCall& call) {
 
 std::size_t forward_workspace(const KernelCall& call) {
   const auto desc = forward_desc(call);
-  return bytes_for(forward_of(call), desc.weights_desc(), desc.scratchpad_desc());
+  return bytes_for(forward_of(call), desc.weights_desc(), false, desc.scratchpad_desc());
 }
 std::size_t grad_input_workspace(const KernelCall& call) {
   const auto desc = grad_input_desc(call);
-  return bytes_for(grad_input_of(call), desc.weights_desc(), desc.scratchpad_desc());
+  return bytes_for(grad_input_of(call), desc.weights_desc(), false, desc.scratchpad_desc());
 }
 std::size_t grad_filter_workspace(const KernelCall& call) {
   const auto desc = grad_filter_desc(call);
-  return bytes_for(grad_filter_of(call), desc.diff_weights_desc(), desc.scratchpad_desc());
+  return bytes_for(grad_filter_of(call), desc.diff_weights_desc(), true, desc.scratchpad_desc());
 }
 
 // The layouts that oneDNN picks by itself; row-major for any that a Layout cannot say.
@@ -294,8 +353,17 @@ Layout filter_layout(const Convolution& conv, const memory::desc& desc) {
   return conv.grouped() ? Layout{} : to_layout(desc, kFilterAxes).value_or(Layout{});
 }
 
+bool fuses(const KernelCall&, std::string_view activation) {
+  return post_op_for(activation) || clamp_for(activation);
+}
+
+bool supports_forward(const KernelCall& call) {
+  const std::string kind = call.attrs().text_or_empty("activation");
+  return f32_and_not_empty(call) && (kind.empty() || kind == "linear" || fuses(call, kind));
+}
+
 NodeLayouts forward_layouts(const KernelCall& call) {
-  if (!f32_and_not_empty(call)) return {};
+  if (!supports_forward(call)) return {};
   const Convolution conv = forward_of(call);
   const auto desc = conv.forward(any_desc(conv.image, kImageAxes), conv.any_filter(),
                                  any_desc(conv.result, kImageAxes));
@@ -325,16 +393,11 @@ NodeLayouts grad_filter_layouts(const KernelCall& call) {
   return wish;
 }
 
-bool fuses(const KernelCall&, std::string_view activation) {
-  dnnl::post_ops ops;
-  return append_activation(ops, std::string(activation), 0.0);
-}
-
 }  // namespace
 
 void add_conv(KernelLibrary& library) {
   library.add(Op::Conv2D, {.name = "onednn.conv2d",
-                           .supports = f32_and_not_empty,
+                           .supports = supports_forward,
                            .make = make_forward,
                            .workspace_bytes = forward_workspace,
                            .layouts = forward_layouts,

@@ -1,6 +1,7 @@
 // Elementwise ops on values that stay in a backend's layout between convolutions: as long as all of
 // them lie alike and nothing is padded, the layout makes no difference.
 #include <algorithm>
+#include <limits>
 
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/onednn.h"
@@ -16,8 +17,11 @@ void add_range(const float* a, const float* b, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
 }
 LOCKSTEP_VECTORIZED
-void relu_range(const float* x, float* y, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] < 0.0f ? 0.0f : x[i];  // a NaN stays one
+void clamp_range(const float* x, float* y, std::int64_t n, float most) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float positive = x[i] < 0.0f ? 0.0f : x[i];
+    y[i] = positive > most ? most : positive;
+  }
 }
 LOCKSTEP_VECTORIZED
 void relu_grad_range(const float* dy, const float* y, float* dx, std::int64_t n) {
@@ -71,9 +75,7 @@ std::unique_ptr<Kernel> make_add(const KernelCall& call) {
 std::unique_ptr<Kernel> make_relu(const KernelCall& call) {
   const std::int64_t n = call.out_shape(0).elements();
   return make_kernel([n](const Binding& binding) {
-    parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      relu_range(binding.in<float>(0) + begin, binding.out<float>(0) + begin, end - begin);
-    });
+    clamp(binding.in<float>(0), binding.out<float>(0), n, std::numeric_limits<float>::infinity());
   });
 }
 
@@ -88,6 +90,12 @@ std::unique_ptr<Kernel> make_relu_grad(const KernelCall& call) {
 }
 
 }  // namespace
+
+void clamp(const float* x, float* y, std::int64_t n, float most) {
+  parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    clamp_range(x + begin, y + begin, end - begin, most);
+  });
+}
 
 void add_elementwise(KernelLibrary& library) {
   library.add(Op::Add, {.name = "cpu.add",

@@ -75,10 +75,12 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
   return make_kernel([=](const Binding& binding) {
     float* y = binding.out<float>(0);
     for (std::int64_t i = 0; i < p.batches; ++i) {
-      dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f,
-                 binding.in<float>(0) + i * p.stride_a, p.transpose_a ? p.m : p.k,
-                 binding.in<float>(1) + i * p.stride_b, p.transpose_b ? p.k : p.n, 0.0f,
-                 y + i * p.m * p.n, p.n);
+      const dnnl_status_t status =
+          dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f,
+                     binding.in<float>(0) + i * p.stride_a, p.transpose_a ? p.m : p.k,
+                     binding.in<float>(1) + i * p.stride_b, p.transpose_b ? p.k : p.n, 0.0f,
+                     y + i * p.m * p.n, p.n);
+      ensure(status == dnnl_success, "oneDNN refused a product of {} × {} × {}", p.m, p.k, p.n);
     }
     const float* bias = biased ? binding.in<float>(2) : nullptr;
     const std::int64_t rows = p.batches * p.m;

@@ -13,6 +13,7 @@ void add_onednn_kernels(KernelLibrary& library) {
   onednn::add_conv(library);
   onednn::add_pool(library);
   onednn::add_norm(library);
+  onednn::add_norm_inference(library);
   onednn::add_elementwise(library);
   onednn::add_reorder(library);
 }
@@ -214,20 +215,6 @@ bool f32_and_not_empty(const KernelCall& call) {
     if (is_floating(type.dtype) && type.dtype != DType::F32) return false;
   }
   return true;
-}
-
-bool append_activation(dnnl::post_ops& ops, const std::string& kind, double alpha) {
-  using dnnl::algorithm;
-  const auto append = [&](algorithm kind, float a = 0.0f, float b = 0.0f) {
-    ops.append_eltwise(1.0f, kind, a, b);
-    return true;
-  };
-  if (kind == "relu") return append(algorithm::eltwise_relu);
-  if (kind == "relu6") return append(algorithm::eltwise_clip, 0.0f, 6.0f);
-  if (kind == "leaky_relu") return append(algorithm::eltwise_relu, static_cast<float>(alpha));
-  if (kind == "tanh") return append(algorithm::eltwise_tanh);
-  if (kind == "sigmoid") return append(algorithm::eltwise_logistic);
-  return false;
 }
 
 }  // namespace onednn

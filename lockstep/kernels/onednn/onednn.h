@@ -19,6 +19,7 @@ void add_thin_conv(KernelLibrary& library);  // before add_conv
 void add_conv(KernelLibrary& library);
 void add_pool(KernelLibrary& library);
 void add_norm(KernelLibrary& library);
+void add_norm_inference(KernelLibrary& library);
 void add_elementwise(KernelLibrary& library);
 void add_reorder(KernelLibrary& library);
 
@@ -66,7 +67,7 @@ dnnl::primitive_attr user_scratchpad();
 // Whether all of a node's floating inputs and outputs are f32 and it has elements to compute.
 bool f32_and_not_empty(const KernelCall& call);
 
-// Appends an activation as a post-op; false where oneDNN has none that agrees with ours.
-bool append_activation(dnnl::post_ops& ops, const std::string& kind, double alpha);
+// y = min(max(x, 0), most), where a NaN stays one; x and y may be the same. In parallel.
+void clamp(const float* x, float* y, std::int64_t n, float most);
 
 }  // namespace lockstep::onednn

@@ -1,0 +1,78 @@
+// Batch norm with given statistics, in any layout that `Tiles` can describe, so that images stay as
+// the convolutions want them in evaluation too: y = x * scale + shift, by channel.
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/onednn/onednn.h"
+#include "lockstep/kernels/onednn/tiles.h"
+#include "lockstep/kernels/onednn/vectorized.h"
+
+namespace lockstep::onednn {
+namespace {
+
+LOCKSTEP_VECTORIZED
+void scale_tile(const float* x, float* y, std::int64_t rows, std::int64_t lanes, const float* scale,
+                const float* shift) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t l = 0; l < lanes; ++l) {
+      y[r * lanes + l] = x[r * lanes + l] * scale[l] + shift[l];
+    }
+  }
+}
+
+bool supports(const KernelCall& call) {
+  if (!f32_and_not_empty(call) || call.input(0).layout != call.output(0).layout) return false;
+  for (std::size_t i = 1; i < call.in_count(); ++i) {
+    if (!call.input(i).layout.row_major()) return false;
+  }
+  return tiles_of(call.in_shape(0), call.input(0).layout).has_value();
+}
+
+NodeLayouts layouts(const KernelCall& call) {
+  if (!f32_and_not_empty(call)) return {};
+  NodeLayouts wish{std::vector<Layout>(call.in_count()), std::vector<Layout>(1)};
+  if (tiles_of(call.in_shape(0), call.input(0).layout)) {
+    wish.inputs[0] = wish.outputs[0] = call.input(0).layout;
+  }
+  return wish;
+}
+
+std::size_t workspace(const KernelCall& call) {
+  return 2 * static_cast<std::size_t>(call.in_shape(1).elements()) * sizeof(float);
+}
+
+std::unique_ptr<Kernel> make(const KernelCall& call) {
+  const Tiles tiles = *tiles_of(call.in_shape(0), call.input(0).layout);
+  const double epsilon = call.attrs().real("epsilon");
+  const std::int64_t channels = call.in_shape(1).elements();
+  return make_kernel([tiles, epsilon, channels](const Binding& binding) {
+    float* scale = reinterpret_cast<float*>(binding.workspace);
+    float* shift = scale + channels;
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const double factor = binding.in<float>(1)[c] / std::sqrt(binding.in<float>(4)[c] + epsilon);
+      scale[c] = static_cast<float>(factor);
+      shift[c] = static_cast<float>(binding.in<float>(2)[c] - binding.in<float>(3)[c] * factor);
+    }
+    parallel_for(tiles.count(), 4, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        const Tiles::Tile tile = tiles.tile(t);
+        scale_tile(binding.in<float>(0) + tile.begin, binding.out<float>(0) + tile.begin, tile.rows,
+                   tiles.lanes, scale + tile.channel, shift + tile.channel);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void add_norm_inference(KernelLibrary& library) {
+  library.add(Op::BatchNormInference, {.name = "cpu.batch_norm_inference",
+                                       .supports = supports,
+                                       .make = make,
+                                       .workspace_bytes = workspace,
+                                       .layouts = layouts,
+                                       .fuses_activation = nullptr});
+}
+
+}  // namespace lockstep::onednn
