@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/tensor/tensor.h"
 #include "lockstep/train/logs.h"
 
 namespace lockstep {
@@ -51,10 +52,15 @@ class Callback {
   // `step` counts from 0 in each epoch.
   virtual void on_batch_end(Model& /*model*/, std::int64_t /*step*/, const BatchLogs& /*logs*/) {}
 
-  // What a checkpoint keeps of it, as text, so that a resumed run goes on where it was; restored
-  // behind on_train_begin.
+  // What a checkpoint keeps of it, as text and as tensors, so that a resumed run goes on where it
+  // was; restored behind on_train_begin, tensors first. Empty: it keeps nothing.
   virtual std::string save_state() const { return ""; }
   virtual void restore_state(const std::string& /*state*/) {}
+  virtual std::vector<Tensor> save_tensors() const { return {}; }
+  virtual void restore_tensors(std::vector<Tensor> /*tensors*/) {}
+  // What a state belongs to: a resumed run gives it to the callback of this kind, or, where there
+  // are several, to the one at the same place among them. By default the class's name.
+  virtual std::string kind() const;
   // Those that write checkpoints run behind the others, whose state they save.
   virtual bool runs_last() const { return false; }
 };

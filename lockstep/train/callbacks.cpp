@@ -1,10 +1,14 @@
 // Callbacks that change the course of training, and the small ones.
 #include "lockstep/train/callbacks.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <typeinfo>
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/model.h"
@@ -19,10 +23,10 @@ Json best_of(const Monitor& monitor) {
   return monitor.best() ? Json(*monitor.best()) : Json(nullptr);
 }
 
-// What another callback of this kind saved; null where it was one of another kind.
-Json state_of(const std::string& text, const char* kind) {
+// What a callback of this kind saved; empty where it cannot be read.
+Json state_of(const std::string& text) {
   const Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return state.is_object() && state.value("kind", "") == kind ? state : Json(nullptr);
+  return state.is_object() ? state : Json::object();
 }
 
 void restore_best(Monitor& monitor, const Json& state) {
@@ -61,13 +65,16 @@ class EarlyStoppingCallback final : public Callback {
     best_weights_.clear();
   }
 
+  std::string kind() const override { return "EarlyStopping"; }
   std::string save_state() const override {
-    return Json{{"kind", "early_stopping"}, {"best", best_of(monitor_)}, {"waited", waited_}}
-        .dump();
+    return Json{{"best", best_of(monitor_)}, {"waited", waited_}}.dump();
+  }
+  std::vector<Tensor> save_tensors() const override { return best_weights_; }
+  void restore_tensors(std::vector<Tensor> tensors) override {
+    if (options_.restore_best_weights) best_weights_ = std::move(tensors);
   }
   void restore_state(const std::string& text) override {
-    const Json state = state_of(text, "early_stopping");
-    if (state.is_null()) return;
+    const Json state = state_of(text);
     restore_best(monitor_, state);
     waited_ = state.value("waited", std::int64_t{0});
   }
@@ -115,16 +122,12 @@ class ReduceLROnPlateauCallback final : public Callback {
     }
   }
 
+  std::string kind() const override { return "ReduceLROnPlateau"; }
   std::string save_state() const override {
-    return Json{{"kind", "reduce_lr"},
-                {"best", best_of(monitor_)},
-                {"waited", waited_},
-                {"cooling", cooling_}}
-        .dump();
+    return Json{{"best", best_of(monitor_)}, {"waited", waited_}, {"cooling", cooling_}}.dump();
   }
   void restore_state(const std::string& text) override {
-    const Json state = state_of(text, "reduce_lr");
-    if (state.is_null()) return;
+    const Json state = state_of(text);
     restore_best(monitor_, state);
     waited_ = state.value("waited", std::int64_t{0});
     cooling_ = state.value("cooling", std::int64_t{0});
@@ -141,12 +144,23 @@ class LearningRateSchedulerCallback final : public Callback {
  public:
   explicit LearningRateSchedulerCallback(std::function<double(std::int64_t, double)> schedule)
       : schedule_(std::move(schedule)) {}
+  void on_train_begin(Model&, const FitInfo&) override { set_for_ = -1; }
+  // A run that is resumed in the middle of an epoch has the rate of that epoch already.
   void on_epoch_begin(Model& model, std::int64_t epoch) override {
+    if (epoch == set_for_) return;
     model.set_learning_rate(schedule_(epoch, model.learning_rate()));
+    set_for_ = epoch;
+  }
+
+  std::string kind() const override { return "LearningRateScheduler"; }
+  std::string save_state() const override { return Json{{"epoch", set_for_}}.dump(); }
+  void restore_state(const std::string& text) override {
+    set_for_ = state_of(text).value("epoch", std::int64_t{-1});
   }
 
  private:
   std::function<double(std::int64_t, double)> schedule_;
+  std::int64_t set_for_ = -1;  // the epoch whose rate was set last
 };
 
 class CSVLoggerCallback final : public Callback {
@@ -220,6 +234,14 @@ class LambdaCallbackAdapter final : public Callback {
 };
 
 }  // namespace
+
+std::string Callback::kind() const {
+  const char* mangled = typeid(*this).name();
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(mangled, nullptr, nullptr, &status), &std::free);
+  return status == 0 ? name.get() : mangled;
+}
 
 CallbackRef EarlyStopping(EarlyStoppingOptions options) {
   return std::make_shared<EarlyStoppingCallback>(std::move(options));

@@ -50,15 +50,53 @@ bool under(std::string_view name, std::string_view prefix) {
   return name.starts_with(prefix);
 }
 
+std::string callback_tensor(std::size_t callback, std::size_t i) {
+  return fmt::format("{}{}/{}", kCallbackPrefix, callback, i);
+}
+
+std::vector<CallbackState> read_callbacks(const TensorFile& contents,
+                                          const std::filesystem::path& file) {
+  const auto list = nlohmann::json::parse(text_of(contents.metadata, "callbacks"), nullptr,
+                                          /*allow_exceptions=*/false);
+  std::vector<CallbackState> states;
+  try {
+    for (const auto& entry : list) {
+      CallbackState state{.kind = entry.at("kind").get<std::string>(),
+                          .text = entry.at("state").get<std::string>(),
+                          .tensors = {}};
+      const auto count = entry.at("tensors").get<std::size_t>();
+      for (std::size_t i = 0; i < count; ++i) {
+        state.tensors.push_back(contents.tensors.at(callback_tensor(states.size(), i)));
+      }
+      states.push_back(std::move(state));
+    }
+  } catch (const std::exception&) {  // of the JSON library, or a tensor that is not there
+    fail<DataError>("[load] {}: what it keeps of the callbacks is damaged", file.string());
+  }
+  return states;
+}
+
 }  // namespace
 
-void write_progress(const Progress& progress, Metadata& metadata) {
+void write_progress(const Progress& progress, TensorFile& contents) {
+  Metadata& metadata = contents.metadata;
   metadata["epoch"] = std::to_string(progress.epoch);
   metadata["epoch_step"] = std::to_string(progress.epoch_step);
   metadata["epoch_samples"] = std::to_string(progress.epoch_samples);
   metadata["pass"] = std::to_string(progress.pass);
   metadata["position"] = to_hex(progress.position);
-  metadata["callbacks"] = nlohmann::json(progress.callbacks).dump();
+  if (progress.batch_size > 0) metadata["batch_size"] = std::to_string(progress.batch_size);
+  if (progress.batches > 0) metadata["batches"] = std::to_string(progress.batches);
+  auto list = nlohmann::json::array();
+  for (std::size_t n = 0; n < progress.callbacks.size(); ++n) {
+    const CallbackState& state = progress.callbacks[n];
+    list.push_back(
+        {{"kind", state.kind}, {"state", state.text}, {"tensors", state.tensors.size()}});
+    for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+      contents.tensors[callback_tensor(n, i)] = state.tensors[i];
+    }
+  }
+  metadata["callbacks"] = list.dump();
 }
 
 std::optional<std::int64_t> read_integer(const Metadata& metadata, const std::string& key,
@@ -75,7 +113,9 @@ std::optional<std::int64_t> read_integer(const Metadata& metadata, const std::st
   return value;
 }
 
-std::optional<Progress> read_progress(const Metadata& metadata, const std::filesystem::path& file) {
+std::optional<Progress> read_progress(const TensorFile& contents,
+                                      const std::filesystem::path& file) {
+  const Metadata& metadata = contents.metadata;
   const std::optional<std::int64_t> epoch = read_integer(metadata, "epoch", file);
   if (!epoch) return std::nullopt;
   Progress progress;
@@ -83,18 +123,14 @@ std::optional<Progress> read_progress(const Metadata& metadata, const std::files
   progress.epoch_step = read_integer(metadata, "epoch_step", file).value_or(0);
   progress.epoch_samples = read_integer(metadata, "epoch_samples", file).value_or(0);
   progress.pass = static_cast<std::uint64_t>(read_integer(metadata, "pass", file).value_or(0));
+  progress.batch_size = read_integer(metadata, "batch_size", file).value_or(0);
+  progress.batches = read_integer(metadata, "batches", file).value_or(0);
   const std::optional<std::string> position = from_hex(text_of(metadata, "position"));
   if (!position) {
     fail<DataError>("[load] {}: the iterator's position in its metadata is damaged", file.string());
   }
   progress.position = *position;
-  const auto callbacks =
-      nlohmann::json::parse(text_of(metadata, "callbacks"), nullptr, /*allow_exceptions=*/false);
-  if (callbacks.is_array()) {
-    for (const auto& state : callbacks) {
-      progress.callbacks.push_back(state.is_string() ? state.get<std::string>() : std::string());
-    }
-  }
+  progress.callbacks = read_callbacks(contents, file);
   return progress;
 }
 
@@ -135,6 +171,7 @@ void expect_fit(const TensorFile& contents, const NamedVariables& variables,
   for (const auto& [name, tensor] : contents.tensors) {
     if (!optimizer && under(name, kOptimizerPrefix)) continue;
     if (!metrics && under(name, kMetricPrefix)) continue;
+    if (under(name, kCallbackPrefix) && !known.contains(name)) continue;
     require(known.contains(name),
             "[load] {}: the tensor '{}' ({} {}) has no place in the model: load the file into the "
             "model that it was saved from",

@@ -34,11 +34,11 @@ std::int64_t for_each_batch(Model::Impl& impl, const Dataset& batches, StepMode 
 // Runs a step; an error in the data says which batch it was.
 void run_step(Session& session, Step& step, const Batch& batch, const char* caller,
               std::int64_t index) {
-  {
-    ScopedSpan span(session.track(), "copy batch", SpanKind::Input);
-    step.feed(batch);
-  }
   try {
+    {
+      ScopedSpan span(session.track(), "copy batch", SpanKind::Input);
+      step.feed(batch);
+    }
     step.run(session.step);
   } catch (const DataError& error) {
     fail<DataError>("[{}] batch {}: {}", caller, index, error.what());

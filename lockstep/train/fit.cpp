@@ -37,12 +37,17 @@ class FitRun {
 
  private:
   void build_from_data();
+  void set_batches();
   void resume();
+  void accept(const Progress& saved);
+  // The callback for each saved state.
+  std::vector<Callback*> takers_of(const std::vector<CallbackState>& states) const;
   void restore_callbacks();
   FitInfo info() const;
   void run_epoch(std::int64_t epoch);
   std::optional<Element> next_element();
   void train(const Element& element);
+  [[noreturn]] void fail_at_step(const DataError& error) const;
   Logs read_logs();  // metrics, and those of the validation data
   Progress progress() const;
 
@@ -75,6 +80,7 @@ History FitRun::run() {
   impl_.stopping = false;
   at_.epoch = options_.initial_epoch;
   at_.pass = static_cast<std::uint64_t>(options_.initial_epoch);
+  set_batches();
   if (!options_.resume.empty()) resume();
   impl_.progress = [this] { return progress(); };
 
@@ -105,20 +111,58 @@ void FitRun::build_from_data() {
   impl_.build(types);
 }
 
+void FitRun::set_batches() {
+  at_.batch_size = batches_.element_spec().front().shape[0];
+  at_.batches = std::max<std::int64_t>(batches_.cardinality().value_or(0), 0);
+}
+
 void FitRun::resume() {
-  at_ = *impl_.load(options_.resume, LoadPurpose::Resume);
-  if (at_.mid_epoch() || !at_.position.empty()) {
-    iterator_ = batches_.iterator(at_.pass);
-    if (!at_.position.empty()) iterator_->restore(at_.position);
-    given_in_pass_ = 1;
+  at_ = *impl_.load(options_.resume, LoadPurpose::Resume,
+                    [this](const Progress& saved) { accept(saved); });
+  set_batches();
+}
+
+// Refuses what this call cannot go on from, before the model changes.
+void FitRun::accept(const Progress& saved) {
+  takers_of(saved.callbacks);
+  if (!saved.mid_epoch() && saved.position.empty()) return;
+  const bool same_size = saved.batch_size == 0 || saved.batch_size == at_.batch_size;
+  const bool same_number = saved.batches == 0 || at_.batches == 0 || saved.batches == at_.batches;
+  const auto in_a_pass = [](std::int64_t batches) {
+    return batches > 0 ? fmt::format(", {} in a pass", batches) : std::string();
+  };
+  require(same_size && same_number,
+          "[fit] {} was written in the middle of a pass in batches of {}{}, but the data set has "
+          "batches of {}{}: resume with the same batch size and drop_remainder, or from a "
+          "checkpoint at the end of an epoch",
+          options_.resume.string(), saved.batch_size, in_a_pass(saved.batches), at_.batch_size,
+          in_a_pass(at_.batches));
+  iterator_ = batches_.iterator(saved.pass);
+  if (!saved.position.empty()) iterator_->restore(saved.position);
+  given_in_pass_ = 1;
+}
+
+std::vector<Callback*> FitRun::takers_of(const std::vector<CallbackState>& states) const {
+  std::vector<Callback*> takers;
+  for (const CallbackState& state : states) {
+    const auto free = std::ranges::find_if(callbacks_, [&](const CallbackRef& each) {
+      return each->kind() == state.kind && !std::ranges::count(takers, each.get());
+    });
+    require(free != callbacks_.end(),
+            "[fit] {} keeps the state of {}, and no callback of this call takes it: add this "
+            "callback ({} in all), or use model.load to go on without",
+            options_.resume.string(), state.kind,
+            std::ranges::count(states, state.kind, &CallbackState::kind));
+    takers.push_back(free->get());
   }
+  return takers;
 }
 
 void FitRun::restore_callbacks() {
-  if (at_.callbacks.size() == callbacks_.size()) {
-    for (std::size_t i = 0; i < callbacks_.size(); ++i) {
-      callbacks_[i]->restore_state(at_.callbacks[i]);
-    }
+  const std::vector<Callback*> takers = takers_of(at_.callbacks);
+  for (std::size_t i = 0; i < takers.size(); ++i) {
+    takers[i]->restore_tensors(std::move(at_.callbacks[i].tensors));
+    takers[i]->restore_state(at_.callbacks[i].text);
   }
   at_.position.clear();
   at_.callbacks.clear();
@@ -192,23 +236,31 @@ std::optional<Element> FitRun::next_element() {
   }
 }
 
+void FitRun::fail_at_step(const DataError& error) const {
+  fail<DataError>("[fit] epoch {}, step {}: {}", at_.epoch, at_.epoch_step, error.what());
+}
+
 void FitRun::train(const Element& element) {
   const std::int64_t begin = now_ns();
   Batch batch = split_element(element, impl_.network->input_count(), StepMode::Train, "fit");
   if (!options_.class_weight.empty()) {
-    batch.sample_weight = weights_of(batch, options_.class_weight);
+    try {
+      batch.sample_weight = weights_of(batch, options_.class_weight);
+    } catch (const DataError& error) {
+      fail_at_step(error);
+    }
   }
   bool planned = false;
   Step& step = impl_.step_for(StepMode::Train, batch, "fit", &planned);
   history_.peak_bytes = std::max(history_.peak_bytes, step.plan().peak_bytes());
-  {
-    ScopedSpan span(track_, "copy batch", SpanKind::Input);
-    step.feed(batch);
-  }
   try {
+    {
+      ScopedSpan span(track_, "copy batch", SpanKind::Input);
+      step.feed(batch);
+    }
     step.run(session_.step);
   } catch (const DataError& error) {
-    fail<DataError>("[fit] epoch {}, step {}: {}", at_.epoch, at_.epoch_step, error.what());
+    fail_at_step(error);
   }
 
   const double loss = step.loss_sum() / step.weight();
@@ -243,7 +295,11 @@ Progress FitRun::progress() const {
   Progress progress = at_;
   if (iterator_ != nullptr) progress.position = iterator_->save();
   for (const CallbackRef& callback : callbacks_) {
-    progress.callbacks.push_back(callback->save_state());
+    CallbackState state{.kind = callback->kind(),
+                        .text = callback->save_state(),
+                        .tensors = callback->save_tensors()};
+    if (state.text.empty() && state.tensors.empty()) continue;
+    progress.callbacks.push_back(std::move(state));
   }
   return progress;
 }

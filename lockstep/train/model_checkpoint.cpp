@@ -19,6 +19,10 @@ class ModelCheckpointCallback final : public Callback {
     require(!options_.path.empty(), "[model checkpoint] there is no path to write to");
     require(options_.every_steps >= 0, "[model checkpoint] every_steps must not be negative: {}",
             options_.every_steps);
+    require(options_.every_steps == 0 || !options_.save_best_only,
+            "[model checkpoint] every_steps = {} would write over the best file, which "
+            "save_best_only keeps: use two callbacks with a path each",
+            options_.every_steps);
   }
 
   bool runs_last() const override { return true; }
@@ -44,17 +48,15 @@ class ModelCheckpointCallback final : public Callback {
     save(model, logs);
   }
 
+  std::string kind() const override {
+    return options_.save_best_only ? "ModelCheckpoint with save_best_only" : "ModelCheckpoint";
+  }
   std::string save_state() const override {
-    nlohmann::json state = {{"kind", "model_checkpoint"}};
-    if (monitor_.best()) state["best"] = *monitor_.best();
-    return state.dump();
+    return monitor_.best() ? nlohmann::json(*monitor_.best()).dump() : "";
   }
   void restore_state(const std::string& text) override {
-    const auto state = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!state.is_object() || state.value("kind", "") != "model_checkpoint") return;
-    if (state.contains("best") && state["best"].is_number()) {
-      monitor_.set_best(state["best"].get<double>());
-    }
+    const auto best = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (best.is_number()) monitor_.set_best(best.get<double>());
   }
 
  private:

@@ -120,6 +120,7 @@ Tensor weights_of(const Batch& batch, const std::map<std::int64_t, double>& clas
   require(columns > 1 || !is_floating(labels.dtype()) || labels.shape().rank() == 2,
           "[fit] class_weight needs labels that name a class; they are {} {}",
           name_of(labels.dtype()), labels.shape());
+  if (columns == 1) expect_class_numbers(labels);
   Tensor weights =
       batch.sample_weight.defined() ? batch.sample_weight.clone() : Tensor(DType::F32, Shape{size});
   const bool fresh = !batch.sample_weight.defined();
@@ -129,9 +130,10 @@ Tensor weights_of(const Batch& batch, const std::map<std::int64_t, double>& clas
     const std::span<float> target = weights.values<float>();
     for (std::int64_t n = 0; n < size; ++n) {
       // The class: the label itself, or the place of the largest of a row (one-hot).
-      std::int64_t label = static_cast<std::int64_t>(values[static_cast<std::size_t>(n * columns)]);
-      if (columns > 1) {
-        label = 0;
+      std::int64_t label = 0;
+      if (columns == 1) {
+        label = static_cast<std::int64_t>(values[static_cast<std::size_t>(n)]);
+      } else {
         for (std::int64_t c = 1; c < columns; ++c) {
           if (values[static_cast<std::size_t>(n * columns + c)] >
               values[static_cast<std::size_t>(n * columns + label)]) {

@@ -50,8 +50,10 @@ struct Model::Impl {
   NamedVariables checkpoint_variables(bool with_metrics);
   TensorFile gather(const NamedVariables& variables, const char* kind);
   // Checks the whole file before it sets anything. Returns where it was written, if inside fit. To
-  // resume, it must have been written inside fit and under the seed that the model has.
-  std::optional<Progress> load(const std::filesystem::path& file, LoadPurpose purpose);
+  // resume, it must have been written inside fit and under the seed that the model has, and
+  // `accept` may refuse it.
+  std::optional<Progress> load(const std::filesystem::path& file, LoadPurpose purpose,
+                               const std::function<void(const Progress&)>& accept = {});
 };
 
 // Weights of the samples of a batch under class weights, times those it has.

@@ -40,11 +40,12 @@ TensorFile Model::Impl::gather(const NamedVariables& variables, const char* kind
   return contents;
 }
 
-std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, LoadPurpose purpose) {
+std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, LoadPurpose purpose,
+                                          const std::function<void(const Progress&)>& accept) {
   expect_built("load");
   const TensorFile contents = load_safetensors(file);
   expect_checkpoint(contents, file);
-  const std::optional<Progress> where = read_progress(contents.metadata, file);
+  const std::optional<Progress> where = read_progress(contents, file);
   const std::int64_t step = read_integer(contents.metadata, "step", file).value_or(0);
   if (purpose == LoadPurpose::Resume) {
     require(where.has_value(),
@@ -57,8 +58,11 @@ std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, Loa
             "would not go on as it was; compile with that seed, or use model.load",
             file.string(), saved == contents.metadata.end() ? "(none)" : saved->second, seed);
   }
-  const NamedVariables variables = checkpoint_variables(where && where->mid_epoch());
+  // Metrics are of the epoch that goes on; who only wants the values may have others.
+  const bool goes_on = purpose == LoadPurpose::Resume && where->mid_epoch();
+  const NamedVariables variables = checkpoint_variables(goes_on);
   expect_fit(contents, variables, file);
+  if (accept) accept(*where);
   for (const auto& [name, variable] : variables) {
     session().set(variable, contents.tensors.at(name));
   }
@@ -93,7 +97,7 @@ void Model::save(const std::filesystem::path& file) const {
       impl_->progress ? std::optional(impl_->progress()) : std::nullopt;
   TensorFile contents =
       impl_->gather(impl_->checkpoint_variables(where && where->mid_epoch()), "checkpoint");
-  if (where) write_progress(*where, contents.metadata);
+  if (where) write_progress(*where, contents);
   save_safetensors(file, contents);
 }
 

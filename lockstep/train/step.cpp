@@ -1,6 +1,7 @@
 #include "lockstep/train/step.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lockstep/autodiff/gradients.h"
 #include "lockstep/base/error.h"
@@ -61,6 +62,21 @@ void copy(Tensor& target, const Tensor& source) {
   if (target.defined()) target.copy_from(source);
 }
 
+// Whether a graph turns float labels into class numbers, as class_labels does for sparse losses and
+// metrics.
+bool reads_class_numbers(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op != Op::Cast || graph.type(node.outputs[0]).dtype != DType::I64) continue;
+    ValueId source = node.inputs[0];
+    while (graph.producer(source).op == Op::Reshape) source = graph.producer(source).inputs[0];
+    const auto is_labels = [&](const auto& input) {
+      return input.first == kLabels && input.second == source;
+    };
+    if (std::ranges::any_of(graph.inputs(), is_labels)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Graph trace_step(const StepRecipe& recipe, const StepSignature& signature) {
@@ -95,8 +111,10 @@ Graph trace_step(const StepRecipe& recipe, const StepSignature& signature) {
   return graph;
 }
 
-Step::Step(StepSignature signature, std::unique_ptr<Executor> executor)
-    : signature_(std::move(signature)), executor_(std::move(executor)) {
+Step::Step(StepSignature signature, std::unique_ptr<Executor> executor, bool class_numbers)
+    : signature_(std::move(signature)),
+      executor_(std::move(executor)),
+      class_numbers_(class_numbers) {
   for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
     inputs_.push_back(find_input(*executor_, input_name(i)));
   }
@@ -114,6 +132,7 @@ Step::Step(StepSignature signature, std::unique_ptr<Executor> executor)
 }
 
 void Step::feed(const Batch& batch) {
+  if (class_numbers_) expect_class_numbers(batch.labels);
   for (std::size_t i = 0; i < inputs_.size(); ++i) copy(inputs_[i], batch.inputs[i]);
   copy(labels_, batch.labels);
   copy(sample_weight_, batch.sample_weight);
@@ -140,12 +159,32 @@ Step& StepCache::get(Session& session, const StepRecipe& recipe, const StepSigna
     return steps_.front();
   }
   if (made != nullptr) *made = true;
-  std::unique_ptr<Executor> executor = session.make_executor(trace_step(recipe, signature));
+  Graph graph = trace_step(recipe, signature);
+  const bool class_numbers = reads_class_numbers(graph);
+  std::unique_ptr<Executor> executor = session.make_executor(std::move(graph));
   if (generation_ != session.generation()) clear();
   generation_ = session.generation();
-  steps_.emplace_front(signature, std::move(executor));
+  steps_.emplace_front(signature, std::move(executor), class_numbers);
   if (steps_.size() > kMost) steps_.pop_back();
   return steps_.front();
+}
+
+void expect_class_numbers(const Tensor& labels) {
+  if (!is_floating(labels.dtype())) return;
+  constexpr double kLimit = 2147483648.0;
+  dispatch(labels.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::span<const T> values = labels.values<T>();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto label = static_cast<double>(values[i]);
+      if (std::trunc(label) == label && std::abs(label) < kLimit) continue;
+      const std::int64_t row = static_cast<std::int64_t>(i) * labels.shape()[0] / labels.elements();
+      fail<DataError>(
+          "[labels] row {} of the batch has the label {}, which names no class: class numbers must "
+          "be whole; correct the label, or use a loss for real targets",
+          row, values[i]);
+    }
+  });
 }
 
 Batch split_element(std::span<const Tensor> element, std::size_t input_count, StepMode mode,

@@ -56,10 +56,12 @@ struct Batch {
 // An executor with its inputs and outputs at hand.
 class Step {
  public:
-  Step(StepSignature signature, std::unique_ptr<Executor> executor);
+  // `class_numbers`: the labels name classes, so that floats must be whole.
+  Step(StepSignature signature, std::unique_ptr<Executor> executor, bool class_numbers = false);
 
   const StepSignature& signature() const { return signature_; }
   const Plan& plan() const { return executor_->plan(); }
+  // DataError, naming the row, for a label that should name a class and is no whole number.
   void feed(const Batch& batch);
   // `step`: what the random numbers of this step depend on.
   void run(std::int64_t step);
@@ -70,6 +72,7 @@ class Step {
  private:
   StepSignature signature_;
   std::unique_ptr<Executor> executor_;
+  bool class_numbers_;
   std::vector<Tensor> inputs_;  // not defined where the step does not read one
   Tensor labels_;
   Tensor sample_weight_;
@@ -92,6 +95,10 @@ class StepCache {
   std::list<Step> steps_;  // the one used last in front
   std::uint64_t generation_ = 0;
 };
+
+// DataError, naming the row and the label, where one is not a whole number that can name a class.
+// Integers always can: whether they are in range is for the step to find out.
+void expect_class_numbers(const Tensor& labels);
 
 // The parts of an element of a data set: x…, y, sample_weight. UsageError, naming `caller`, where
 // their number, their batch sizes or the weights' type do not fit.

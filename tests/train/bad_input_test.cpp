@@ -89,6 +89,57 @@ TEST_F(BadInput, LabelsOutOfRange) {
                     {"[evaluate]", "batch 2", "-2"});
 }
 
+TEST_F(BadInput, FloatLabelsThatAreNoClassNumbers) {
+  Tensor labels = data_.y.cast(DType::F32).reshaped({40, 1});
+  for (const auto& [bad, text] : {std::pair{2.7f, "2.7"},
+                                  {std::numeric_limits<float>::quiet_NaN(), "nan"},
+                                  {1e30f, "1e+30"}}) {
+    labels.values<float>()[25] = bad;
+    const FitOptions in_order{.batch_size = 10, .shuffle = false};
+    refuse<DataError>([&] { model_.fit(data_.x, labels, in_order); },
+                      {"[fit]", "epoch 0", "step 2", "row 5", text, "whole"});
+    FitOptions weighted = in_order;
+    weighted.class_weight = {{1, 2.0}};
+    refuse<DataError>([&] { model_.fit(data_.x, labels, weighted); },
+                      {"[fit]", "epoch 0", "step 2", "row 5", text, "whole"});
+    refuse<DataError>([&] { model_.evaluate(data_.x, labels, {.batch_size = 10}); },
+                      {"[evaluate]", "batch 2", "row 5", text});
+    refuse<DataError>([&] { model_.train_on_batch(data_.x, labels); }, {"row 25", text});
+  }
+}
+
+TEST_F(BadInput, FloatLabelsThatAreWholeTrainAsIntegersDo) {
+  Sequential floats = make_model();
+  floats.compile(with_adam());
+  floats.fit(data_.x, data_.y.cast(DType::F32), {.epochs = 2});
+  model_.fit(data_.x, data_.y, {.epochs = 2});
+  EXPECT_TRUE(same_weights(floats, model_));
+}
+
+TEST_F(BadInput, RealTargetsNeedNotBeWhole) {
+  Sequential regression({Dense({.units = 1})});
+  regression.compile({.optimizer = SGD(), .loss = MeanSquaredError()});
+  const Tensor targets = Tensor::of(std::vector<float>(40, 0.7f), {40, 1});
+  EXPECT_EQ(regression.fit(data_.x, targets).steps, 2);
+}
+
+// Moving averages are assigned long before the loss finds the label.
+TEST_F(BadInput, ALabelOutOfRangeChangesNoVariable) {
+  const Problem images = make_images(32);
+  Sequential model = make_conv_model();
+  model.compile(with_adam());
+  model.fit(images.x, images.y);
+  const std::vector<Tensor> before = model.weights();
+  Tensor labels = images.y.clone();
+  labels.values<std::int32_t>()[9] = kClasses;
+  EXPECT_THROW(model.fit(images.x, labels), DataError);
+  EXPECT_THROW(model.train_on_batch(images.x, labels), DataError);
+  const std::vector<VariableRef> variables = model.variables();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(model.value(variables[i]).same_bits(before[i])) << variables[i]->name;
+  }
+}
+
 TEST_F(BadInput, AnEmptyDataSet) {
   const Dataset none = Dataset::from_tensors({data_.x, data_.y}).take(0).batch(8);
   refuse<UsageError>([&] { model_.fit(none); }, {"[fit]", "gave no batch"});
@@ -147,6 +198,24 @@ TEST_F(BadInput, NaNInTheDataIsReported) {
   const History history = poisoned.fit(bad, data_.y);
   EXPECT_TRUE(history.first_non_finite_step.has_value());
   EXPECT_NE(history.report().find("warning"), std::string::npos);
+}
+
+TEST_F(BadInput, NaNInAnImageIsReportedWithItsStep) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()}) {
+    Problem images = make_images(32);
+    images.x.values<float>()[20 * 128 + 61] = bad;  // of the third batch
+    Sequential model({Conv2D({.filters = 4, .activation = "relu"}), MaxPool2D(), Flatten(),
+                      Dense({.units = kClasses})});
+    model.compile(with_adam());
+    const History history =
+        model.fit(images.x, images.y, {.epochs = 2, .batch_size = 8, .shuffle = false});
+    EXPECT_EQ(history.steps, 8);
+    ASSERT_TRUE(history.first_non_finite_step.has_value()) << bad;
+    EXPECT_EQ(*history.first_non_finite_step, 2) << bad;
+    EXPECT_NE(history.report().find("not a finite number at step 2"), std::string::npos);
+  }
 }
 
 TEST_F(BadInput, AnErrorInACallbackLeavesTheModelUsable) {

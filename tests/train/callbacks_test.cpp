@@ -77,6 +77,13 @@ TEST(Callbacks, AMonitorThatDoesNotExistIsRefusedBeforeTraining) {
   EXPECT_EQ(t.model.step(), 0);
 }
 
+TEST(Callbacks, ACheckpointOfTheBestIsNotWrittenOverBehindSteps) {
+  const std::string message = message_of<UsageError>(
+      [] { ModelCheckpoint({.path = "unused", .save_best_only = true, .every_steps = 5}); });
+  EXPECT_NE(message.find("every_steps = 5"), std::string::npos) << message;
+  EXPECT_NE(message.find("save_best_only"), std::string::npos) << message;
+}
+
 TEST(Callbacks, TheLearningRateSchedulerSetsTheRateOfEachEpoch) {
   Trained t;
   const History history = t.model.fit(

@@ -8,23 +8,6 @@
 namespace lockstep::testing {
 namespace {
 
-Dataset shuffled_batches(const Problem& data) {
-  const std::int64_t samples = data.x.shape()[0];
-  return Dataset::from_tensors({data.x, data.y})
-      .shuffle({.buffer = samples, .seed = 5})
-      .batch(16)
-      .prefetch();
-}
-
-// Saves and stops behind a step, counted from the beginning of training.
-CallbackRef save_and_stop(std::int64_t step, const std::filesystem::path& file) {
-  return LambdaCallback({.on_batch_end = [=](Model& model, std::int64_t, const BatchLogs&) {
-    if (model.step() != step) return;
-    model.save(file);
-    model.stop_training();
-  }});
-}
-
 Sequential compiled_model(std::uint64_t seed = 3) {
   Sequential model = make_dropout_model();
   model.compile(with_adam(seed));
@@ -135,6 +118,24 @@ TEST(Checkpoint, SaveAndLoadKeepWeightsOptimizerAndStep) {
   saved.fit(batches);
   loaded.fit(batches);
   EXPECT_TRUE(same_weights(saved, loaded));
+}
+
+TEST(Checkpoint, LoadingOneFromTheMiddleOfAnEpochDoesNotNeedItsMetrics) {
+  const TemporaryFolder folder;
+  const Problem data = make_problem(64);
+  Sequential saved = compiled_model();
+  saved.fit(shuffled_batches(data), {.callbacks = {save_and_stop(2, folder / "file")}});
+  Sequential loaded = make_dropout_model();
+  CompileOptions options = with_adam();
+  options.metrics = {SparseTopKCategoricalAccuracy({.k = 2})};
+  loaded.compile(options);
+  loaded.build({kFeatures});
+  loaded.load(folder / "file");
+  EXPECT_TRUE(same_weights(saved, loaded));
+  EXPECT_EQ(loaded.step(), 2);
+  const std::string message = message_of<UsageError>(
+      [&] { loaded.fit(shuffled_batches(data), {.resume = folder / "file"}); });
+  EXPECT_NE(message.find("sparse_top_k"), std::string::npos) << message;
 }
 
 TEST(Checkpoint, WeightsAloneLoadIntoAModelThatIsNotCompiled) {

@@ -31,8 +31,46 @@ inline Problem make_problem(std::int64_t samples, std::uint64_t seed = 1) {
   return {Tensor::of(x, {samples, kFeatures}), Tensor::of(y, {samples})};
 }
 
+inline Dataset shuffled_batches(const Problem& data, std::int64_t size = 16) {
+  const std::int64_t samples = data.x.shape()[0];
+  return Dataset::from_tensors({data.x, data.y})
+      .shuffle({.buffer = samples, .seed = 5})
+      .batch(size)
+      .prefetch();
+}
+
+// Saves and stops behind a step, counted from the beginning of training.
+inline CallbackRef save_and_stop(std::int64_t step, const std::filesystem::path& file) {
+  return LambdaCallback({.on_batch_end = [=](Model& model, std::int64_t, const BatchLogs&) {
+    if (model.step() != step) return;
+    model.save(file);
+    model.stop_training();
+  }});
+}
+
 inline Sequential make_model() {
   return Sequential({Dense({.units = 16, .activation = "relu"}), Dense({.units = kClasses})});
+}
+
+// Images (8, 8, 2) around a pattern for each class.
+inline Problem make_images(std::int64_t samples, std::uint64_t seed = 1) {
+  const std::int64_t pixels = 8 * 8 * 2;
+  RandomSequence random(seed, 8);
+  std::vector<float> x;
+  std::vector<std::int32_t> y;
+  for (std::int64_t n = 0; n < samples; ++n) {
+    y.push_back(static_cast<std::int32_t>(random.below(kClasses)));
+    for (std::int64_t p = 0; p < pixels; ++p) {
+      x.push_back(static_cast<float>((p % kClasses == y.back() ? 1.0 : 0.0) + random.normal()));
+    }
+  }
+  return {Tensor::of(x, {samples, 8, 8, 2}), Tensor::of(y, {samples})};
+}
+
+inline Sequential make_conv_model() {
+  return Sequential({Conv2D({.filters = 8, .padding = "same"}), BatchNormalization(),
+                     Activation("relu"), MaxPool2D(), Conv2D({.filters = 8}), BatchNormalization(),
+                     Activation("relu"), GlobalAveragePooling2D(), Dense({.units = kClasses})});
 }
 
 inline Sequential make_dropout_model() {
