@@ -82,6 +82,18 @@ inline std::vector<OpCase> conv_cases() {
     }
     cases.push_back(std::move(op_case));
   }
+  // A kernel that lacks an activation leaves it to the next. Where the gradient needs the
+  // activation's input, which a fused node does not keep, there is none.
+  for (const char* kind : {"relu6", "leaky_relu", "tanh", "sigmoid", "gelu", "gelu_tanh", "silu",
+                           "softplus", "linear"}) {
+    cases.push_back({.name = fmt::format("bias_{}", kind),
+                     .inputs = {f32({2, 6, 5, 3}), f32({3, 3, 3, 8}), f32({8})},
+                     .build =
+                         [kind](Graph&, CaseInputs in) {
+                           return conv2d(in[0], in[1], in[2], {.activation = kind});
+                         },
+                     .differentiable = activation_grad_uses_output(kind)});
+  }
   // The gradients are differentiable in their turn.
   cases.push_back({.name = "gradient_of_the_input",
                    .inputs = {f32({2, 2, 3, 4}), f32({3, 3, 3, 4})},
