@@ -15,6 +15,16 @@ Shape without_last(const Shape& shape) {
   return Shape(std::vector<std::int64_t>(shape.dims().begin(), shape.dims().end() - 1));
 }
 
+// Floats as i64; -1, which no class has, for what is not a whole number (cast would make class 2 of
+// 2.7, and NaN or what is too large has no defined result).
+Value whole_numbers(Value x) {
+  Graph& graph = x.graph();
+  const Value bounded =
+      select(less(abs(x), graph.scalar(2147483648.0, x.dtype())), x, graph.scalar(-1, x.dtype()));
+  const Value whole = cast(bounded, DType::I64);
+  return select(equal(cast(whole, x.dtype()), x), whole, graph.scalar(-1, DType::I64));
+}
+
 bool has_spare_axis(const Shape& shape, const Shape& other) {
   return shape.rank() == other.rank() + 1 && shape[-1] == 1;
 }
@@ -44,8 +54,8 @@ Value class_labels(std::string_view what, Value labels, Value scores) {
           "[{}] labels {} do not fit predictions {}: there must be one class number a row, {}",
           what, labels.shape(), scores.shape(), rows);
   if (labels.shape() != rows) labels = reshape(labels, rows);
-  const bool integer = !is_floating(labels.dtype()) && labels.dtype() != DType::Bool;
-  return integer ? labels : cast(labels, DType::I64);
+  if (is_floating(labels.dtype())) return whole_numbers(labels);
+  return labels.dtype() == DType::Bool ? cast(labels, DType::I64) : labels;
 }
 
 Value fit_weights(std::string_view what, Value weights, Value values) {

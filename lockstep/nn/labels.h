@@ -15,7 +15,8 @@ struct Aligned {
 };
 Aligned align(std::string_view what, Value labels, Value predictions);
 
-// Class numbers (…) for scores (…, C): labels (…, 1) lose their last axis; floats become i64.
+// Class numbers (…) for scores (…, C): labels (…, 1) lose their last axis; floats become i64,
+// and -1, a label out of range, where they are not whole.
 Value class_labels(std::string_view what, Value labels, Value scores);
 
 // Weights that can multiply values (N, …): (N), (N, 1), or of more axes of the values, as f32 or in

@@ -68,7 +68,11 @@ bool reads_class_numbers(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     if (node.op != Op::Cast || graph.type(node.outputs[0]).dtype != DType::I64) continue;
     ValueId source = node.inputs[0];
-    while (graph.producer(source).op == Op::Reshape) source = graph.producer(source).inputs[0];
+    for (;;) {
+      const Node& from = graph.producer(source);
+      if (from.op != Op::Reshape && from.op != Op::Select) break;
+      source = from.inputs[from.op == Op::Select ? 1 : 0];
+    }
     const auto is_labels = [&](const auto& input) {
       return input.first == kLabels && input.second == source;
     };

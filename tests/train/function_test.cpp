@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "train/problem.h"
 
 namespace lockstep::testing {
@@ -66,6 +68,21 @@ TEST(Function, SeveralResultsComeBackInOrder) {
   EXPECT_EQ(results[1].values<float>()[0], 10.0f);
   EXPECT_THROW(both(results[0], results[1]), UsageError);  // one result is asked for
   EXPECT_THROW(both.run({results[0]}), UsageError);
+}
+
+TEST(Function, TakesFloatsForClassNumbersOnlyWhereTheyAreWhole) {
+  const Problem data = make_problem(8);
+  Sequential model = make_model();
+  model.build({kFeatures});
+  Function loss(model,
+                [&](Value x, Value y) { return sparse_categorical_crossentropy(y, model(x)); });
+  Tensor labels = data.y.cast(DType::F32);
+  EXPECT_EQ(loss(data.x, labels).item(), loss(data.x, data.y).item());
+  for (const float bad : {0.5f, -0.5f, std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::infinity()}) {
+    labels.values<float>()[3] = bad;
+    EXPECT_THROW(loss(data.x, labels), DataError) << bad;
+  }
 }
 
 // Two models that one function trains keep what they were before it, and share what it does.
