@@ -5,8 +5,8 @@
 #include <array>
 
 #include "lockstep/device/cpu/parallel.h"
-#include "lockstep/kernels/reference/fused_activation.h"
 #include "lockstep/kernels/reference/floating.h"
+#include "lockstep/kernels/reference/fused_activation.h"
 #include "lockstep/kernels/reference/reference.h"
 
 namespace lockstep {
