@@ -1,4 +1,4 @@
-#include "kernels/cases_blocked.h"
+#include "kernels/blocked_cases.h"
 
 #include "kernels/op_case_check.h"
 

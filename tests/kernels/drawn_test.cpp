@@ -1,4 +1,4 @@
-#include "kernels/cases_drawn.h"
+#include "kernels/drawn_cases.h"
 #include "kernels/op_case_check.h"
 
 namespace lockstep {
