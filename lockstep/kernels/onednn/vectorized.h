@@ -1,11 +1,13 @@
 // Loops compiled for several instruction sets, of which the best that the machine has is picked.
 //
-// Functions whose loops the compiler vectorises by itself carry LOCKSTEP_VECTORIZED. Code that says
+// Functions whose loops the compiler vectorises by itself carry LOCKSTEP_VECTORIZED (one version
+// only under a sanitizer, whose runtime is not there yet when versions are picked). Code that says
 // its vectors itself (Lanes) must be compiled for an instruction set from the start: it stands in a
 // file of its own, which every_isa.h includes once for each.
 #pragma once
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define LOCKSTEP_VECTORIZED \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
