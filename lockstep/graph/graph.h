@@ -2,6 +2,7 @@
 // there is no memory and no device.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -127,7 +128,7 @@ class Graph {
   Value add_leaf(Node node, ValueType type);
 
   std::vector<Node> nodes_;
-  std::vector<ValueInfo> values_;
+  std::deque<ValueInfo> values_;  // stays put as it grows: shapes are handed out by reference
   std::vector<std::pair<std::string, ValueId>> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_map<const Variable*, ValueId> variables_;
