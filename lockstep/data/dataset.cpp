@@ -1,51 +1,10 @@
 #include "lockstep/data/dataset.h"
 
+#include "lockstep/base/error.h"
+#include "lockstep/data/dataset_iterator.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
-namespace {
-
-// A cursor together with the signature that its positions carry.
-class DatasetIterator final : public Iterator {
- public:
-  DatasetIterator(std::unique_ptr<Cursor> cursor, std::string signature)
-      : cursor_(std::move(cursor)), signature_(std::move(signature)) {}
-
-  std::optional<Element> next() override { return cursor_->next(); }
-  std::optional<std::int64_t> next_into(std::span<Tensor> destination) override {
-    return cursor_->next_into(destination);
-  }
-
-  std::string save() const override {
-    PositionWriter writer;
-    writer.text(kFormat);
-    writer.text(signature_);
-    PositionWriter position;
-    cursor_->save(position);
-    writer.text(position.bytes());
-    return writer.bytes();
-  }
-
-  void restore(const std::string& position) override {
-    PositionReader reader(position);
-    require(reader.text() == kFormat, "[data] these bytes are no saved position of a data set");
-    const std::string_view signature = reader.text();
-    require(signature == signature_,
-            "[data] the position was saved by the data set {} and means nothing to {}", signature,
-            signature_);
-    PositionReader inner(reader.text());
-    reader.expect_end();
-    cursor_->restore(inner);
-  }
-
- private:
-  static constexpr std::string_view kFormat = "lockstep position 1";
-
-  std::unique_ptr<Cursor> cursor_;
-  std::string signature_;
-};
-
-}  // namespace
 
 Dataset Dataset::from_tensors(std::vector<Tensor> tensors) {
   std::vector<Column> columns;
@@ -56,32 +15,101 @@ Dataset Dataset::from_tensors(std::vector<Tensor> tensors) {
   return Dataset(make_tensors(std::move(columns)));
 }
 
+Dataset Dataset::from_generator(Generator generator, GeneratorOptions options) {
+  return Dataset(make_generator(std::move(generator), std::move(options)));
+}
+
+Dataset Dataset::range(std::int64_t count) {
+  return Dataset(make_range(count));
+}
+
 Dataset Dataset::shuffle(ShuffleOptions options) const {
-  return Dataset(make_shuffle(node_, options));
+  return then(make_shuffle(node_, options));
 }
 
 Dataset Dataset::batch(std::int64_t size, BatchOptions options) const {
-  return Dataset(make_batch(node_, size, options));
+  return then(make_batch(node_, size, options));
+}
+
+Dataset Dataset::padded_batch(std::int64_t size, PaddedBatchOptions options) const {
+  return then(make_padded_batch(node_, size, std::move(options)));
+}
+
+Dataset Dataset::unbatch() const {
+  return then(make_unbatch(node_));
 }
 
 Dataset Dataset::take(std::int64_t count) const {
-  return Dataset(make_take(node_, count));
+  return then(make_take(node_, count));
 }
 
 Dataset Dataset::skip(std::int64_t count) const {
-  return Dataset(make_skip(node_, count));
+  return then(make_skip(node_, count));
 }
 
 Dataset Dataset::repeat(std::int64_t count) const {
-  return Dataset(make_repeat(node_, count));
+  return then(make_repeat(node_, count));
 }
 
 Dataset Dataset::map(MapFunction function, MapOptions options) const {
-  return Dataset(make_map(node_, std::move(function), std::move(options)));
+  return then(make_map(node_, std::move(function), std::move(options)));
+}
+
+Dataset Dataset::map(RandomMapFunction function, MapOptions options) const {
+  return then(make_map(node_, std::move(function), std::move(options)));
+}
+
+Dataset Dataset::map_into(WriteFunction function, MapOptions options) const {
+  return then(make_map_into(node_, std::move(function), std::move(options)));
+}
+
+Dataset Dataset::filter(Predicate predicate, FilterOptions options) const {
+  return then(make_filter(node_, std::move(predicate), std::move(options)));
+}
+
+Dataset Dataset::shard(std::int64_t count, std::int64_t index) const {
+  require(count > 0, "[shard] {} shards cannot be; ask for at least 1", count);
+  return then(make_shard(node_, count, index));
+}
+
+Dataset Dataset::shard() const {
+  return then(make_shard(node_, 0, 0));
+}
+
+Dataset Dataset::interleave(DatasetFunction function, InterleaveOptions options) const {
+  return then(make_interleave(node_, std::move(function), options));
+}
+
+Dataset Dataset::zip(const Dataset& other) const {
+  return then(make_zip(node_, other.node_));
+}
+
+Dataset Dataset::concatenate(const Dataset& other) const {
+  return then(make_concatenate(node_, other.node_));
+}
+
+Dataset Dataset::enumerate(std::int64_t start) const {
+  return then(make_enumerate(node_, start));
+}
+
+Dataset Dataset::cache() const {
+  return then(make_memory_cache(node_));
+}
+
+Dataset Dataset::cache(const std::filesystem::path& file) const {
+  return then(make_file_cache(node_, file));
+}
+
+Dataset Dataset::snapshot(const std::filesystem::path& folder) const {
+  return then(make_snapshot(node_, folder));
+}
+
+Dataset Dataset::load(const std::filesystem::path& folder) {
+  return Dataset(make_snapshot_reader(folder));
 }
 
 Dataset Dataset::prefetch(int buffer) const {
-  return Dataset(make_prefetch(node_, buffer));
+  return then(make_prefetch(node_, buffer));
 }
 
 std::vector<ElementSpec> Dataset::element_spec() const {
@@ -94,14 +122,28 @@ std::optional<std::int64_t> Dataset::cardinality() const {
 }
 
 std::unique_ptr<Iterator> Dataset::iterator(std::uint64_t epoch) const {
-  return std::make_unique<DatasetIterator>(node_->cursor(epoch), node_->signature());
+  return iterator(IteratorOptions{.epoch = epoch});
+}
+
+std::unique_ptr<Iterator> Dataset::iterator(const IteratorOptions& options) const {
+  return std::make_unique<DatasetIterator>(node_, budget_, options);
+}
+
+PipelineReport Dataset::explain(ExplainOptions options) const {
+  const std::unique_ptr<Iterator> running = iterator(options.iterator);
+  const std::int64_t until = now_ns() + static_cast<std::int64_t>(options.seconds * 1e9);
+  std::int64_t given = 0;
+  while (now_ns() < until && (!options.elements || given < *options.elements) && running->next()) {
+    ++given;
+  }
+  return running->report();
 }
 
 std::string describe(const std::vector<ElementSpec>& spec) {
   std::string text;
   for (const ElementSpec& component : spec) {
-    text +=
-        fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(component.dtype), component.shape);
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", name_of(component.dtype),
+                        component.shape, component.varies ? " of any extent" : "");
   }
   return text;
 }

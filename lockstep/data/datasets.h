@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "lockstep/data/dataset.h"
 
@@ -41,6 +42,17 @@ struct SyntheticOptions {
 
 // Noise to measure speed with: f32 samples of mean 0 and deviation 1, i32 labels below `classes`.
 Dataset synthetic(SyntheticOptions options = {});
+
+struct SyntheticSignatureOptions {
+  std::int64_t count = 1024;  // -1: for ever
+  std::uint64_t seed = 0;
+  std::int64_t classes = 10;
+};
+
+// The same for any signature, made on the fly: a sample depends on the seed and its number alone.
+// Floats have mean 0 and deviation 1; i32 and i64 are below `classes`, u8 and bool take all their
+// values. Where a component varies, each extent is drawn from 1 to that of the spec.
+Dataset synthetic(std::vector<ElementSpec> spec, SyntheticSignatureOptions options = {});
 
 // One more than the greatest label, the second component of the elements, which is i32. UsageError
 // where there is none, or a data set without end.

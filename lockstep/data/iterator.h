@@ -7,29 +7,36 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/data/element.h"
+#include "lockstep/data/report.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
-
-using Element = std::vector<Tensor>;
 
 class Iterator {
  public:
   virtual ~Iterator() = default;
   // The next element; nothing at the end. Its tensors may be used until the next call.
   virtual std::optional<Element> next() = 0;
-  // The position, epoch included, as bytes; exact for every transformation.
+  // The position, epoch and shard included, as bytes; exact for every transformation.
   virtual std::string save() const = 0;
-  // Goes to a saved position; UsageError where it was saved by another kind of data set, and the
-  // iterator stays where it was.
+  // Goes to a saved position; UsageError where it was saved by another kind of data set or another
+  // shard, and the iterator stays where it was.
   virtual void restore(const std::string& position) = 0;
   // The next batch, written to the beginnings of these tensors: component i to destination[i],
   // which has its dtype, its inner extents and rows for a whole batch; UsageError where it has not.
   // Returns how many rows were written; nothing at the end.
   virtual std::optional<std::int64_t> next_into(std::span<Tensor> destination);
+  // What every stage has done so far, which one limits, and what would help.
+  virtual PipelineReport report() const = 0;
 };
 
 // Writes an element to the beginnings of these tensors, as next_into does; returns its rows.
 std::int64_t copy_into(const Element& element, std::span<Tensor> destination);
+
+// The positions in which m shards go on with an epoch that n shards began: positions[i] was saved
+// by shard i of n. Every element that none of them had given yet is given by exactly one of the m.
+// UsageError where one of the n is missing, doubled, or of another epoch or data set.
+std::vector<std::string> reshard(const std::vector<std::string>& positions, std::int64_t shards);
 
 }  // namespace lockstep

@@ -1,8 +1,20 @@
 #include "lockstep/data/node.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "lockstep/base/error.h"
+#include "lockstep/data/rest.h"
 
 namespace lockstep {
+namespace {
+
+// A state is taken anew when this many elements have passed since the last, or as many as it holds.
+constexpr std::int64_t kLeastInterval = 64;
+
+enum class StateKind : std::uint64_t { OfTheCursor, OfTheRest };
+
+}  // namespace
 
 std::int64_t Cursor::skip(std::int64_t count) {
   std::int64_t passed = 0;
@@ -18,6 +30,143 @@ std::optional<std::int64_t> Cursor::next_into(std::span<Tensor> destination) {
   const std::optional<Element> element = next();
   if (!element) return std::nullopt;
   return copy_into(*element, destination);
+}
+
+Position Cursor::position() {
+  fail<InternalError>("a cursor with a state was asked for the position of its input");
+}
+
+Input::Input(NodePtr node, const Context& context)
+    : node_(std::move(node)),
+      context_(context),
+      stage_(&context.runtime->stage(*node_)),
+      cursor_(node_->cursor(context)) {}
+
+void Input::pass_taken() {
+  while (!taken_.empty() && taken_.front() == since_.skip) {
+    cursor_->skip(1);
+    taken_.erase(taken_.begin());
+    ++since_.skip;
+    ++count_;
+  }
+}
+
+std::optional<Element> Input::next() {
+  StageTimer timer(stage_);
+  if (!taken_.empty()) pass_taken();
+  std::optional<Element> element = cursor_->next();
+  if (element) {
+    ++since_.skip;
+    ++count_;
+    stage_->items.fetch_add(1, std::memory_order_relaxed);
+    stage_->bytes.fetch_add(static_cast<std::int64_t>(bytes_of(*element)),
+                            std::memory_order_relaxed);
+  }
+  return element;
+}
+
+std::int64_t Input::skip(std::int64_t count) {
+  StageTimer timer(stage_);
+  std::int64_t passed = 0;
+  while (passed < count) {
+    if (!taken_.empty()) pass_taken();
+    const std::int64_t most = taken_.empty() ? count : taken_.front() - since_.skip;
+    const std::int64_t wanted = std::min(count - passed, most);
+    const std::int64_t got = cursor_->skip(wanted);
+    passed += got;
+    since_.skip += got;
+    count_ += got;
+    if (got < wanted) break;
+  }
+  return passed;
+}
+
+std::int64_t Input::next_rows(std::span<std::int64_t> rows) {
+  StageTimer timer(stage_);
+  if (!taken_.empty()) pass_taken();
+  const std::size_t most =
+      taken_.empty()
+          ? rows.size()
+          : std::min(rows.size(), static_cast<std::size_t>(taken_.front() - since_.skip));
+  std::int64_t got = cursor_->next_rows(rows.first(most));
+  since_.skip += got;
+  count_ += got;
+  stage_->items.fetch_add(got, std::memory_order_relaxed);
+  if (most < rows.size() && got == static_cast<std::int64_t>(most)) {
+    got += next_rows(rows.subspan(most));
+  }
+  return got;
+}
+
+std::optional<std::int64_t> Input::next_into(std::span<Tensor> destination) {
+  StageTimer timer(stage_);
+  const std::optional<std::int64_t> rows = cursor_->next_into(destination);
+  if (rows) {
+    ++since_.skip;
+    ++count_;
+    stage_->items.fetch_add(1, std::memory_order_relaxed);
+  }
+  return rows;
+}
+
+std::shared_ptr<const PositionWriter> Input::state() const {
+  auto writer = std::make_shared<PositionWriter>();
+  const bool rest = dynamic_cast<const RestCursor*>(cursor_.get()) != nullptr;
+  writer->word(static_cast<std::uint64_t>(rest ? StateKind::OfTheRest : StateKind::OfTheCursor));
+  cursor_->save(*writer);
+  return writer;
+}
+
+Position Input::position() {
+  if (!cursor_->has_state()) return cursor_->position();
+  const std::int64_t interval = std::max(kLeastInterval, cursor_->state_size());
+  if (since_.base == nullptr || since_.skip >= interval) {
+    for (std::int64_t& each : taken_) each -= since_.skip;
+    since_ = {.base = state(), .skip = 0, .taken = {}};
+  }
+  return {.base = since_.base, .skip = since_.skip, .taken = taken_};
+}
+
+void Input::save(const Position& position, PositionWriter& state) {
+  state.nested(position.base);
+  state.word(static_cast<std::uint64_t>(position.skip));
+  state.words(position.taken);
+}
+
+void Input::save(PositionWriter& writer) const {
+  if (!cursor_->has_state()) {
+    save(cursor_->position(), writer);
+    return;
+  }
+  Position now{.base = state(), .skip = 0, .taken = taken_};
+  for (std::int64_t& each : now.taken) each -= since_.skip;
+  save(now, writer);
+}
+
+void Input::begin_rest(const std::vector<std::string>& former, PositionWriter& state) {
+  state.word(static_cast<std::uint64_t>(StateKind::OfTheRest));
+  RestCursor::begin(former, state);
+}
+
+void Input::restore(PositionReader& reader) {
+  if (!cursor_->has_state()) {
+    cursor_->restore(reader);
+    return;
+  }
+  PositionReader state(reader.text());
+  const auto kind = static_cast<StateKind>(state.count(1));
+  if (kind == StateKind::OfTheRest) cursor_ = std::make_unique<RestCursor>(node_, context_);
+  cursor_->restore(state);
+  state.expect_end();
+  constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t passed = reader.count(kNoLimit);
+  taken_ = reader.words();
+  require(std::ranges::is_sorted(taken_) && (taken_.empty() || taken_.front() >= passed),
+          "[data] the saved position is damaged: elements in no order");
+  for (std::int64_t& each : taken_) each -= passed;
+  require(cursor_->skip(passed) == passed,
+          "[data] the position is {} elements further than the data set has: it has changed since",
+          passed);
 }
 
 }  // namespace lockstep

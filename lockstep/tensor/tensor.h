@@ -41,6 +41,9 @@ class Tensor {
   std::int64_t elements() const { return shape_.elements(); }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
 
+  // Where the memory of a defined tensor lies: a block that others may share, and how far into it.
+  const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
+  std::size_t offset() const { return offset_; }
   std::byte* raw() { return buffer_->data() + offset_; }
   const std::byte* raw() const { return buffer_->data() + offset_; }
   // The elements; UsageError where T is not the dtype.

@@ -1,4 +1,4 @@
-#include "lockstep/data/idx.h"
+#include "lockstep/data/sources/idx.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>

@@ -230,7 +230,7 @@ TEST(Map, ASpecThatIsGivenSparesTheTrial) {
   const Dataset dataset = of(iota(2)).map(counting, {.spec = {{DType::I32, Shape{}}}});
   EXPECT_EQ(calls, 0);
   EXPECT_EQ(run(dataset.batch(2)), iota(2));
-  EXPECT_THROW(of(iota(2)).map(nullptr), UsageError);
+  EXPECT_THROW(of(iota(2)).map(MapFunction()), UsageError);
 }
 
 Dataset failing_at(std::int32_t bad) {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <span>
 
-#include "lockstep/data/idx.h"
+#include "lockstep/data/sources/idx.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {

@@ -1,0 +1,38 @@
+// Buffers that are used again once nobody holds them any more.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/device/device.h"
+
+namespace lockstep {
+
+class BufferPool {
+ public:
+  explicit BufferPool(Device& memory = host()) : memory_(&memory) {}
+
+  // A buffer of at least this size that nobody else holds; its contents are arbitrary. For calls
+  // from one thread; buffers may be let go on any.
+  std::shared_ptr<Buffer> take(std::size_t bytes) {
+    for (const std::shared_ptr<Buffer>& buffer : buffers_) {
+      if (buffer->bytes() < bytes || buffer.use_count() > 1) continue;
+      // The last holder's reads happened before it let go, and so before our writes.
+      std::atomic_thread_fence(std::memory_order_acquire);
+      return buffer;
+    }
+    std::shared_ptr<Buffer> buffer = memory_->allocate(bytes);
+    if (buffers_.size() < kMost) buffers_.push_back(buffer);
+    return buffer;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 32;  // whoever holds more keeps them for good
+
+  Device* memory_;
+  std::vector<std::shared_ptr<Buffer>> buffers_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// Element files: the elements of a data set on disk, one record each. Caches and snapshots are made
+// of them.
+//
+//   magic      16 bytes, "lockstep elems 1"
+//   head       u64 length, u32 checksum, then as many bytes: what the file holds, in words
+//   records    u64 number, u64 length, u32 checksum of these 16 bytes, u32 checksum of what
+//   follows;
+//              then the element: epoch, number, components; for each component dtype, rank,
+//              extents; then their values, each from a multiple of 64 bytes on, counted from the
+//              element
+//   index      the offset of each record, u64
+//   tail       u64 offset of the index, u64 number of records, u32 checksum of the 16 bytes, magic
+//
+// All words are little-endian; checksums are CRC-32C, masked but for those of elements. A record is
+// found by its number in one step, through the index, and read into one piece of memory, in which
+// its tensors lie aligned.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/data/buffer_pool.h"
+#include "lockstep/data/element.h"
+#include "lockstep/data/sources/random_access.h"
+
+namespace lockstep {
+
+// Writes to a descriptor that somebody else owns. `path` is for messages: DataError from every call
+// that cannot write, the full disk included.
+class ElementFileWriter {
+ public:
+  ElementFileWriter(int descriptor, std::filesystem::path path, std::string_view head);
+
+  void append(const Element& element);
+  // The last call: writes the index and the tail.
+  void finish();
+
+  std::int64_t count() const { return static_cast<std::int64_t>(offsets_.size()); }
+  std::uint64_t bytes() const { return written_ + pending_.size(); }
+
+ private:
+  void put(std::string_view bytes);
+  void flush();
+  void write_out(std::string_view bytes);
+
+  int descriptor_;
+  std::filesystem::path path_;
+  std::string pending_;
+  std::uint64_t written_ = 0;
+  std::vector<std::uint64_t> offsets_;
+};
+
+// A finished file. DataError, naming the file and the record, where it is damaged.
+class ElementFile {
+ public:
+  explicit ElementFile(const std::filesystem::path& path);
+
+  const std::string& head() const { return head_; }
+  std::int64_t count() const { return count_; }
+  const std::string& name() const { return bytes_->name(); }
+
+  // Any number of readers, each used by one thread at a time, may read a file.
+  class Reader {
+   public:
+    explicit Reader(std::shared_ptr<const ElementFile> file) : file_(std::move(file)) {}
+
+    // The element with a number below count(). In order is quickest.
+    Element read(std::int64_t number);
+
+   private:
+    // Bytes [offset, offset + length) of the file, which lie in the window then.
+    std::string_view bytes(std::uint64_t offset, std::uint64_t length, std::int64_t record);
+    std::uint64_t offset_of(std::int64_t number);
+
+    std::shared_ptr<const ElementFile> file_;
+    std::string window_;
+    std::uint64_t window_offset_ = 0;
+    std::int64_t next_ = -1;  // the record that lies at next_offset_
+    std::uint64_t next_offset_ = 0;
+    BufferPool pool_;
+  };
+
+ private:
+  std::unique_ptr<RandomAccess> bytes_;
+  std::string head_;
+  std::int64_t count_ = 0;
+  std::uint64_t records_offset_ = 0;
+  std::uint64_t index_offset_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// RowPlacer: where the rows of batches go, one after the other, so that whoever makes the rows can
+// write them in place.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "lockstep/data/buffer_pool.h"
+#include "lockstep/data/dataset.h"
+
+namespace lockstep {
+
+class RowPlacer {
+ public:
+  // For batches of `size` rows of this spec.
+  RowPlacer(std::vector<ElementSpec> row, std::int64_t size, Device& memory);
+
+  // Tensors for the row that will be number `ordinal` of those handed out, so far as one knows:
+  // rows before it may yet turn out to be missing. A batch of which none is missing lies in one
+  // piece; another's rows have to be moved together.
+  Element place(std::int64_t ordinal);
+
+ private:
+  std::vector<ElementSpec> row_;
+  std::int64_t size_;
+  std::vector<BufferPool> pools_;
+  std::vector<std::shared_ptr<Buffer>> buffers_;  // of the batch that is being filled
+  std::int64_t next_ = 0;                         // row of it
+};
+
+// The batch that these rows already are, because they were placed so; nothing where they were not.
+std::optional<Element> as_they_lie(std::span<const Element> rows,
+                                   const std::vector<ElementSpec>& batch);
+
+}  // namespace lockstep

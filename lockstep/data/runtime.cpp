@@ -1,0 +1,119 @@
+#include "lockstep/data/runtime.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/node.h"
+#include "lockstep/device/cpu/cpu_device.h"
+
+namespace lockstep {
+namespace {
+
+Budget filled_in(Budget budget) {
+  require(budget.cores >= 0, "[data] a budget of {} cores cannot be; 0 takes the machine's",
+          budget.cores);
+  if (budget.cores == 0) budget.cores = static_cast<int>(available_cores().size());
+  if (budget.memory_bytes == 0) {
+    budget.memory_bytes = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE)) / 4;
+  }
+  return budget;
+}
+
+}  // namespace
+
+void Stage::decided(std::string text) {
+  std::lock_guard lock(mutex_);
+  if (decisions_.size() == kMostDecisions) decisions_.erase(decisions_.begin());
+  decisions_.push_back(std::move(text));
+}
+
+std::vector<std::string> Stage::decisions() const {
+  std::lock_guard lock(mutex_);
+  return decisions_;
+}
+
+Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder)
+    : budget_(filled_in(budget)),
+      memory_(memory),
+      recorder_(recorder),
+      threads_(tbb::global_control::max_allowed_parallelism,
+               static_cast<std::size_t>(budget_.cores) + 1),
+      arena_(budget_.cores, 0) {
+  if (recorder_ == nullptr) return;
+  for (int i = 0; i < budget_.cores; ++i) {
+    tracks_.push_back(&recorder_->track(fmt::format("input {}", i)));
+  }
+}
+
+Stage& Runtime::stage(const DatasetNode& node) {
+  std::lock_guard lock(mutex_);
+  if (const auto known = measured_as_.find(&node); known != measured_as_.end()) {
+    return *known->second;
+  }
+  return stages_.try_emplace(&node, node.name()).first->second;
+}
+
+void Runtime::measure_as(const DatasetNode& node, const DatasetNode& model) {
+  if (&node == &model || node.name() != model.name()) return;
+  Stage& stage_of_model = stage(model);
+  {
+    std::lock_guard lock(mutex_);
+    measured_as_[&node] = &stage_of_model;
+  }
+  const std::vector<std::shared_ptr<const DatasetNode>> inputs = node.inputs();
+  const std::vector<std::shared_ptr<const DatasetNode>> models = model.inputs();
+  for (std::size_t i = 0; i < std::min(inputs.size(), models.size()); ++i) {
+    measure_as(*inputs[i], *models[i]);
+  }
+}
+
+void Runtime::forget(const DatasetNode& node) {
+  for (const std::shared_ptr<const DatasetNode>& input : node.inputs()) forget(*input);
+  std::lock_guard lock(mutex_);
+  measured_as_.erase(&node);
+}
+
+void Runtime::enqueue(const std::shared_ptr<Gate>& gate, std::function<void(Track*)> work) {
+  arena_.enqueue([this, gate, work = std::move(work)] {
+    if (!gate->enter()) return;  // and this may be gone
+    const auto place = static_cast<std::size_t>(tbb::this_task_arena::current_thread_index());
+    work(place < tracks_.size() ? tracks_[place] : nullptr);
+    gate->leave();
+  });
+}
+
+bool Runtime::reserve(std::size_t bytes) {
+  std::size_t before = reserved_.load();
+  do {
+    if (bytes > budget_.memory_bytes || before > budget_.memory_bytes - bytes) return false;
+  } while (!reserved_.compare_exchange_weak(before, before + bytes));
+  return true;
+}
+
+void Runtime::skipped(const Stage& stage, std::string what) {
+  std::lock_guard lock(mutex_);
+  ++skipped_count_;
+  if (skipped_.size() < kMostSkippedKept) skipped_.push_back({stage.name(), std::move(what)});
+}
+
+std::int64_t Runtime::skipped_count() const {
+  std::lock_guard lock(mutex_);
+  return skipped_count_;
+}
+
+std::vector<Skipped> Runtime::skipped_list() const {
+  std::lock_guard lock(mutex_);
+  return skipped_;
+}
+
+const char* Runtime::intern(const Stage& stage) {
+  std::lock_guard lock(mutex_);
+  const char*& name = names_[&stage];
+  if (name == nullptr && recorder_ != nullptr) name = recorder_->intern(stage.name());
+  return name;
+}
+
+}  // namespace lockstep

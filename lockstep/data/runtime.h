@@ -1,0 +1,91 @@
+// Runtime: what all stages of one running iterator share: the threads and the memory they may use,
+// what they have done, and what was passed over.
+#pragma once
+
+#include <tbb/global_control.h>
+#include <tbb/task_arena.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lockstep/data/budget.h"
+#include "lockstep/data/gate.h"
+#include "lockstep/data/stage.h"
+#include "lockstep/device/device.h"
+#include "lockstep/profile/recorder.h"
+
+namespace lockstep {
+
+class DatasetNode;
+
+class Runtime {
+ public:
+  // Batches lie in `memory`: the host's, or pinned. Spans go to `recorder` where there is one; it
+  // must outlive the runtime.
+  Runtime(Budget budget, Device& memory, Recorder* recorder);
+
+  int cores() const { return budget_.cores; }
+  std::size_t memory_budget() const { return budget_.memory_bytes; }
+  Device& memory() const { return memory_; }
+
+  // The stage of a node: made at its first mention.
+  Stage& stage(const DatasetNode& node);
+  // Lets a node, and those it reads, count as others that do the same work: the data sets that
+  // interleave opens one after the other are all measured as the first. To be forgotten before it
+  // goes.
+  void measure_as(const DatasetNode& node, const DatasetNode& model);
+  void forget(const DatasetNode& node);
+
+  // Set when the iterator goes: what takes long (a snapshot being written, a filter that finds
+  // nothing) looks here now and then, and ends.
+  std::atomic<bool> ending = false;
+
+  // Runs work on one of the pipeline's threads, soon, if the gate is still open then. Work never
+  // waits for other work that has not begun: there may be but one thread. It is told where its
+  // spans go: null without a recorder.
+  void enqueue(const std::shared_ptr<Gate>& gate, std::function<void(Track*)> work);
+
+  // How long the consumer of the whole pipeline has waited for elements so far.
+  std::atomic<std::int64_t> consumer_wait_ns = 0;
+
+  // Memory that is kept between elements (queues, caches). False where the budget has not as much
+  // left; nothing is taken then.
+  bool reserve(std::size_t bytes);
+  void release(std::size_t bytes) { reserved_ -= bytes; }
+  std::size_t reserved() const { return reserved_; }
+
+  void skipped(const Stage& stage, std::string what);
+  std::int64_t skipped_count() const;
+  std::vector<Skipped> skipped_list() const;  // the first ones
+
+  // A stage's name as spans want it; null without a recorder.
+  const char* intern(const Stage& stage);
+
+ private:
+  static constexpr std::size_t kMostSkippedKept = 100;
+
+  Budget budget_;
+  Device& memory_;
+  Recorder* recorder_;
+  std::atomic<std::size_t> reserved_ = 0;
+  // oneTBB counts the thread that it was called from among its own; ours come on top.
+  tbb::global_control threads_;
+  tbb::task_arena arena_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::map<const DatasetNode*, Stage> stages_;
+  std::map<const DatasetNode*, Stage*> measured_as_;
+  std::map<const Stage*, const char*> names_;
+  std::vector<Track*> tracks_;  // one for each of the arena's places
+  std::int64_t skipped_count_ = 0;
+  std::vector<Skipped> skipped_;
+};
+
+}  // namespace lockstep

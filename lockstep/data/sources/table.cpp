@@ -1,0 +1,128 @@
+#include "lockstep/data/sources/table.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// How many rows ahead of the copy the memory system is told of: random rows of a big table are in
+// no cache.
+constexpr std::size_t kLookAhead = 4;
+constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t kMostLinesAhead = 16;  // the hardware follows a longer row by itself
+
+void announce(const std::byte* row, std::size_t bytes) {
+  const std::size_t lines = std::min((bytes + kCacheLine - 1) / kCacheLine, kMostLinesAhead);
+  for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(row + line * kCacheLine);
+}
+
+// Calls write(row's bytes, index) for each row.
+template <class Write>
+void for_each_row(const Tensor& table, std::size_t row_bytes, std::span<const std::int64_t> rows,
+                  Write write) {
+  const std::byte* from = table.raw();
+  const std::int64_t table_rows = table.shape()[0];
+  const auto place = [&](std::size_t i) {
+    return from + static_cast<std::size_t>(rows[i] % table_rows) * row_bytes;
+  };
+  for (std::size_t i = 0; i < std::min(kLookAhead, rows.size()); ++i) {
+    announce(place(i), row_bytes);
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (i + kLookAhead < rows.size()) announce(place(i + kLookAhead), row_bytes);
+    write(place(i), i);
+  }
+}
+
+template <std::size_t bytes>
+void copy_small_rows(const Tensor& from, std::span<const std::int64_t> rows, std::byte* to) {
+  for_each_row(from, bytes, rows, [&](const std::byte* row, std::size_t i) {
+    std::memcpy(to + i * bytes, row, bytes);
+  });
+}
+
+void copy_rows(const Tensor& from, std::size_t row_bytes, std::span<const std::int64_t> rows,
+               std::byte* to) {
+  switch (row_bytes) {
+    case 0:
+      return;
+    case 1:
+      return copy_small_rows<1>(from, rows, to);
+    case 4:
+      return copy_small_rows<4>(from, rows, to);
+    case 8:
+      return copy_small_rows<8>(from, rows, to);
+    default:
+      for_each_row(from, row_bytes, rows, [&](const std::byte* row, std::size_t i) {
+        std::memcpy(to + i * row_bytes, row, row_bytes);
+      });
+  }
+}
+
+template <class T>
+void convert_rows(const Tensor& from, std::size_t row_elements, std::span<const std::int64_t> rows,
+                  T scale, std::byte* to) {
+  for_each_row(from, row_elements, rows, [&](const std::byte* row, std::size_t i) {
+    const auto* source = reinterpret_cast<const std::uint8_t*>(row);
+    T* target = reinterpret_cast<T*>(to) + i * row_elements;
+    for (std::size_t e = 0; e < row_elements; ++e) target[e] = static_cast<T>(source[e]) * scale;
+  });
+}
+
+Shape row_shape(const Shape& shape) {
+  return Shape(std::vector<std::int64_t>(shape.dims().begin() + 1, shape.dims().end()));
+}
+
+}  // namespace
+
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+  require(!columns_.empty(), "[from_tensors] a data set needs at least one tensor");
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    const Column& column = columns_[i];
+    require(column.stored.defined(), "[from_tensors] component {} is no tensor", i);
+    const Shape& shape = column.stored.shape();
+    require(shape.rank() > 0,
+            "[from_tensors] component {} is a scalar; it needs an axis of samples", i);
+    if (i == 0) rows_ = shape[0];
+    require(shape[0] == rows_, "[from_tensors] component 0 has {} rows, component {} has {}", rows_,
+            i, shape[0]);
+    ensure(column.dtype == column.stored.dtype() ||
+               (column.stored.dtype() == DType::U8 &&
+                (column.dtype == DType::F32 || column.dtype == DType::I32)),
+           "a column of {} cannot be handed out as {}", name_of(column.stored.dtype()),
+           name_of(column.dtype));
+    spec_.push_back({column.dtype, row_shape(shape)});
+  }
+}
+
+Element Table::element(std::int64_t number) const {
+  const std::int64_t row = number % rows_;
+  Element element;
+  element.sample = {.epoch = static_cast<std::uint64_t>(number / rows_),
+                    .number = static_cast<std::uint64_t>(row)};
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    const Column& column = columns_[i];
+    if (column.dtype == column.stored.dtype()) {
+      element.push_back(column.stored.rows(row, 1).reshaped(spec_[i].shape));
+    } else {
+      Tensor converted(column.dtype, spec_[i].shape);
+      gather(i, {&row, 1}, converted.raw());
+      element.push_back(std::move(converted));
+    }
+  }
+  return element;
+}
+
+void Table::gather(std::size_t column, std::span<const std::int64_t> rows, std::byte* to) const {
+  const Tensor& stored = columns_[column].stored;
+  const auto row_elements = static_cast<std::size_t>(spec_[column].shape.elements());
+  if (columns_[column].dtype == stored.dtype()) {
+    copy_rows(stored, row_elements * size_of(stored.dtype()), rows, to);
+  } else if (columns_[column].dtype == DType::F32) {
+    convert_rows<float>(stored, row_elements, rows, columns_[column].scale, to);
+  } else {
+    convert_rows<std::int32_t>(stored, row_elements, rows, 1, to);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+// A function of the user's applied to every element. Elements that are passed over or that a
+// restore only counts are not computed.
+#include "lockstep/data/transformations/map_function.h"
+#include "lockstep/data/transformations/parallel_map.h"
+
+namespace lockstep {
+namespace {
+
+// One element after the other, on the thread that asks.
+class MapCursor final : public Cursor {
+ public:
+  MapCursor(NodePtr input, const Context& context, std::shared_ptr<const MappedFunction> function,
+            Stage& stage)
+      : input_(std::move(input), context), function_(std::move(function)), stage_(stage) {
+    if (function_->writes()) {
+      own_.emplace(function_->options().spec, 1, context.runtime->memory());
+      placer_ = &*own_;
+    }
+  }
+
+  std::optional<Element> next() override {
+    const bool passes_errors = function_->options().on_error == OnError::Skip;
+    for (;;) {
+      const std::optional<Element> element = input_.next();
+      if (!element) return std::nullopt;
+      try {
+        Element place = placer_ != nullptr ? placer_->place(given_) : Element();
+        Element output = (*function_)(*element, std::move(place));
+        ++given_;
+        return output;
+      } catch (const Error& error) {
+        if (!passes_errors) throw;
+        input_.context().runtime->skipped(stage_, error.what());
+      }
+    }
+  }
+  std::int64_t skip(std::int64_t count) override {
+    if (function_->options().on_error == OnError::Skip) return Cursor::skip(count);
+    return input_.skip(count);
+  }
+  bool write_to(RowPlacer& placer) override {
+    if (function_->writes()) placer_ = &placer;
+    return function_->writes();
+  }
+  bool has_state() const override { return false; }
+  void save(PositionWriter& state) const override { input_.save(state); }
+  void restore(PositionReader& state) override { input_.restore(state); }
+  Position position() override { return input_.position(); }
+
+ private:
+  Input input_;
+  std::shared_ptr<const MappedFunction> function_;
+  Stage& stage_;
+  std::optional<RowPlacer> own_;
+  RowPlacer* placer_ = nullptr;
+  std::int64_t given_ = 0;
+};
+
+class MapNode final : public DatasetNode {
+ public:
+  MapNode(NodePtr input, MappedFunction function)
+      : input_(std::move(input)),
+        function_(std::make_shared<MappedFunction>(std::move(function))) {}
+
+  std::string name() const override { return function_->name(); }
+  std::vector<NodePtr> inputs() const override { return {input_}; }
+  std::vector<ElementSpec> element_spec() const override { return function_->options().spec; }
+  std::int64_t cardinality() const override {
+    const std::int64_t input = input_->cardinality();
+    return function_->options().on_error == OnError::Skip && input > 0 ? kUnknown : input;
+  }
+  std::string signature() const override { return input_->signature() + ".map"; }
+  std::unique_ptr<Cursor> cursor(const Context& context) const override {
+    Stage& stage = context.runtime->stage(*this);
+    if (function_->options().parallel == 1) {
+      return std::make_unique<MapCursor>(input_, context, function_, stage);
+    }
+    return make_parallel_map_cursor(input_, context, function_, stage);
+  }
+
+ private:
+  NodePtr input_;
+  std::shared_ptr<const MappedFunction> function_;
+};
+
+template <class Function>
+std::vector<ElementSpec> result_for_zeros(const DatasetNode& input, const Function& function) {
+  Element zeros;
+  for (const ElementSpec& component : input.element_spec()) {
+    require(!component.varies,
+            "[map] the elements ({}) differ in their extents, so what the function returns cannot "
+            "be found out by calling it with zeros; give .spec",
+            describe(input.element_spec()));
+    zeros.emplace_back(component.dtype, component.shape);
+  }
+  std::vector<ElementSpec> spec;
+  for (const Tensor& tensor : function(zeros)) {
+    require(tensor.defined(), "[map] the function returned a component that is no tensor");
+    spec.push_back({tensor.dtype(), tensor.shape()});
+  }
+  return spec;
+}
+
+void check(const MapOptions& options) {
+  require(options.parallel > 0 || options.parallel == AUTOTUNE,
+          "[map] {} calls at once cannot be; ask for at least 1, or AUTOTUNE", options.parallel);
+}
+
+}  // namespace
+
+NodePtr make_map(NodePtr input, MapFunction function, MapOptions options) {
+  require(function != nullptr, "[map] there is no function");
+  check(options);
+  if (options.spec.empty()) options.spec = result_for_zeros(*input, function);
+  return std::make_shared<MapNode>(std::move(input),
+                                   MappedFunction(std::move(function), std::move(options)));
+}
+
+NodePtr make_map(NodePtr input, RandomMapFunction function, MapOptions options) {
+  require(function != nullptr, "[map] there is no function");
+  check(options);
+  if (options.spec.empty()) {
+    options.spec = result_for_zeros(*input, [&](const Element& zeros) {
+      RandomSequence random(options.seed, 0);
+      return function(zeros, random);
+    });
+  }
+  return std::make_shared<MapNode>(std::move(input),
+                                   MappedFunction(std::move(function), std::move(options)));
+}
+
+NodePtr make_map_into(NodePtr input, WriteFunction function, MapOptions options) {
+  require(function != nullptr, "[map_into] there is no function");
+  check(options);
+  require(!options.spec.empty(), "[map_into] say what the function writes: .spec");
+  for (const ElementSpec& component : options.spec) {
+    require(!component.varies, "[map_into] the extents of what is written must be known");
+  }
+  return std::make_shared<MapNode>(std::move(input),
+                                   MappedFunction(std::move(function), std::move(options)));
+}
+
+}  // namespace lockstep

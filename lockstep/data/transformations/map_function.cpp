@@ -1,0 +1,44 @@
+#include "lockstep/data/transformations/map_function.h"
+
+#include <new>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+
+std::string MappedFunction::name() const {
+  return options_.name.empty() ? "map" : "map " + options_.name;
+}
+
+Element MappedFunction::call(const Element& input, Element place) const {
+  if (const auto* plain = std::get_if<MapFunction>(&function_)) return (*plain)(input);
+  RandomSequence random(
+      options_.seed, combine(combine(hash_name("map"), input.sample.epoch), input.sample.number));
+  if (const auto* drawing = std::get_if<RandomMapFunction>(&function_)) {
+    return (*drawing)(input, random);
+  }
+  std::get<WriteFunction>(function_)(input, random, place);
+  return place;
+}
+
+Element MappedFunction::operator()(const Element& input, Element place) const {
+  const auto with_place = [&](const std::exception& error) {
+    return fmt::format("[{}] sample {} of epoch {}: {}", name(), input.sample.number,
+                       input.sample.epoch, error.what());
+  };
+  try {
+    Element output = call(input, std::move(place));
+    output.sample = input.sample;
+    return output;
+  } catch (const UsageError& error) {
+    throw UsageError(with_place(error));
+  } catch (const InternalError& error) {
+    throw InternalError(with_place(error));
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw DataError(with_place(error));
+  }
+}
+
+}  // namespace lockstep

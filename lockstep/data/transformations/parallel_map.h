@@ -1,0 +1,15 @@
+// map on several threads at once; parallel_map.cpp says how.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/data/transformations.h"
+#include "lockstep/data/transformations/map_function.h"
+
+namespace lockstep {
+
+std::unique_ptr<Cursor> make_parallel_map_cursor(NodePtr input, const Context& context,
+                                                 std::shared_ptr<const MappedFunction> function,
+                                                 Stage& stage);
+
+}  // namespace lockstep

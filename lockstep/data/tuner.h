@@ -1,0 +1,66 @@
+// What AUTOTUNE decides. Both tuners look at what the consumer of the whole pipeline met with: time
+// it had to wait is time to win; without any, there is nothing to gain, and threads and memory are
+// better left to others.
+#pragma once
+
+#include <cstdint>
+
+#include "lockstep/data/runtime.h"
+
+namespace lockstep {
+
+// How many threads work on a stage. One more while the consumer waits and the stage's threads have
+// no rest; one fewer when fewer would do. A step down that proves wrong is taken back, and not
+// tried again for a long while: so it settles.
+class ThreadTuner {
+ public:
+  // `threads`: a number that stays, or AUTOTUNE.
+  ThreadTuner(Runtime& runtime, Stage& stage, int threads);
+
+  int threads() const { return threads_; }
+  // To be called now and then, by one thread at a time; looks again when enough has happened.
+  void look();
+
+ private:
+  void change(int threads, const std::string& why);
+
+  Runtime& runtime_;
+  Stage& stage_;
+  bool tunes_;
+  int threads_;
+  std::int64_t since_ns_;
+  std::int64_t busy_before_ = 0;
+  std::int64_t items_before_ = 0;
+  std::int64_t waited_before_ = 0;
+  bool stepped_down_ = false;  // by the last change
+  std::int64_t no_fewer_until_ns_ = 0;
+};
+
+// How many elements wait in a queue. Twice as many whenever the consumer finds it empty although it
+// was full before: the producer is quick enough, but not evenly. Each is paid for from the budget.
+class BufferTuner {
+ public:
+  // `elements`: a number that stays, or AUTOTUNE.
+  BufferTuner(Runtime& runtime, Stage& stage, int elements);
+  ~BufferTuner();
+  BufferTuner(const BufferTuner&) = delete;
+  BufferTuner& operator=(const BufferTuner&) = delete;
+
+  std::size_t elements() const { return elements_; }
+  // What was put in: the queue has `held` elements now.
+  void put(std::size_t held, std::size_t element_bytes);
+  // The consumer came and found nothing.
+  void found_empty();
+
+ private:
+  Runtime& runtime_;
+  Stage& stage_;
+  bool tunes_;
+  std::size_t elements_;
+  std::size_t element_bytes_ = 0;
+  std::size_t reserved_ = 0;
+  bool was_full_ = false;
+  bool at_limit_ = false;
+};
+
+}  // namespace lockstep

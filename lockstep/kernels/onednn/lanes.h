@@ -1,0 +1,38 @@
+// Vectors that code names itself, where the compiler does not vectorise a loop. Such code must be
+// compiled for an instruction set from the start: it stands in a file of its own, which every_isa.h
+// includes once for each.
+#pragma once
+
+#include "lockstep/kernels/vectorized.h"
+
+namespace lockstep::onednn {
+
+// Vectors as wide as a block of channels.
+template <int kLanes>
+struct Lanes;
+template <>
+struct Lanes<8> {
+  typedef float Floats __attribute__((vector_size(32)));
+  typedef int Ints __attribute__((vector_size(32)));
+  typedef unsigned char Bytes __attribute__((vector_size(8)));
+};
+template <>
+struct Lanes<16> {
+  typedef float Floats __attribute__((vector_size(64)));
+  typedef int Ints __attribute__((vector_size(64)));
+  typedef unsigned char Bytes __attribute__((vector_size(16)));
+};
+
+// The version of a function that this machine can run: for x86-64-v4 (AVX-512), v3 (AVX2), or any.
+template <class F>
+F* best_isa(F* v4, F* v3, F* any) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("x86-64-v4")) return v4;
+  if (__builtin_cpu_supports("x86-64-v3")) return v3;
+#endif
+  static_cast<void>(v4);
+  static_cast<void>(v3);
+  return any;
+}
+
+}  // namespace lockstep::onednn
