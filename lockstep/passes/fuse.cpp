@@ -58,7 +58,7 @@ class Fusing {
   Graph run() {
     for (NodeId n = 0; n < count(); ++n) {
       const Op op = graph_.node(n).op;
-      if (op == Op::BatchNorm) join_norm(n);
+      if (op == Op::BatchNorm || op == Op::BatchNormInference) join_norm(n);
       if (op == Op::MaxPoolGrad) mask_before_unpooling(n);
     }
     for (NodeId n = 0; n < count(); ++n) {
@@ -101,10 +101,12 @@ class Fusing {
     replace({n, next}, {node.name, node.op, std::move(attrs), node.inputs, activation.outputs});
   }
 
-  // batch norm → (add →) relu, and behind it relu_grad → batch norm grad: both or none.
+  // batch norm → (add →) relu, and behind it relu_grad → batch norm grad: both or none. With given
+  // statistics there is no batch norm grad, and a relu_grad stays as it is.
   void join_norm(NodeId n) {
     const Node& norm = graph_.node(n);
-    if (norm.inputs.size() != 3 || norm.attrs.has("activation")) return;
+    const std::size_t own_inputs = norm.op == Op::BatchNorm ? 3 : 5;
+    if (norm.inputs.size() != own_inputs || norm.attrs.has("activation")) return;
     NodeId add = -1;
     NodeId relu = uses_.only(norm.outputs[0]);
     std::vector<ValueId> inputs = norm.inputs;
@@ -122,19 +124,19 @@ class Fusing {
     if (unit_of(relu) != nullptr) return;  // both sides of the addition are norms: one has it
     if (!backend_.fuses_activation(graph_, norm, "relu")) return;
 
-    NodeId norm_grad = -1;
-    for (NodeId reader : uses_.of(norm.outputs[1])) {
-      if (reader >= 0 && graph_.node(reader).op == Op::BatchNormGrad) norm_grad = reader;
-    }
     const ValueId y = graph_.node(relu).outputs[0];
-    if (norm_grad >= 0 && !join_norm_grad(norm_grad, y, add >= 0)) return;
+    std::vector<ValueId> outputs = norm.outputs;
+    outputs[0] = y;
+    if (norm.op == Op::BatchNorm) {
+      NodeId norm_grad = -1;
+      for (NodeId reader : uses_.of(norm.outputs[1])) {
+        if (reader >= 0 && graph_.node(reader).op == Op::BatchNormGrad) norm_grad = reader;
+      }
+      if (norm_grad >= 0 && !join_norm_grad(norm_grad, y, add >= 0)) return;
+    }
     Attrs attrs = norm.attrs;
     attrs.set("activation", std::string("relu"));
-    replace({n, add, relu}, {norm.name,
-                             Op::BatchNorm,
-                             std::move(attrs),
-                             inputs,
-                             {y, norm.outputs[1], norm.outputs[2]}});
+    replace({n, add, relu}, {norm.name, norm.op, std::move(attrs), inputs, outputs});
   }
 
   bool join_norm_grad(NodeId n, ValueId y, bool residual) {

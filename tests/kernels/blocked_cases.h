@@ -48,6 +48,16 @@ inline std::vector<OpCase> blocked_pool_cases() {
                        .build = [options](Graph&, CaseInputs in) {
                          return max_pool(relu(blocked_image(in)), options);
                        }});
+      const std::string mean = fmt::format("avg_pool_{}_{}", row.name, channels);
+      cases.push_back(
+          {.name = mean + "_row_major",
+           .inputs = {f32(image)},
+           .build = [options](Graph&, CaseInputs in) { return avg_pool(in[0], options); }});
+      cases.push_back({.name = mean + "_blocked",
+                       .inputs = blocked_inputs(image),
+                       .build = [options](Graph&, CaseInputs in) {
+                         return avg_pool(blocked_image(in), options);
+                       }});
     }
   }
   return cases;

@@ -94,6 +94,26 @@ inline std::vector<OpCase> conv_cases() {
                          },
                      .differentiable = activation_grad_uses_output(kind)});
   }
+  // An activation node of its own, which the pass may join to the convolution; odd channels are
+  // padded in blocks, which must stay zero.
+  for (const char* kind : {"relu6", "leaky_relu", "gelu", "gelu_tanh", "silu", "softplus"}) {
+    for (const std::int64_t channels : {5, 16}) {
+      cases.push_back({.name = fmt::format("{}_behind_{}_channels", kind, channels),
+                       .inputs = {f32({2, 6, 5, 3}), f32({3, 3, 3, channels}), f32({channels}),
+                                  f32({3, 3, channels, 4})},
+                       .build =
+                           [kind](Graph&, CaseInputs in) {
+                             return conv2d(activation(conv2d(in[0], in[1], in[2]), kind), in[3]);
+                           },
+                       .differentiable = false});
+    }
+    cases.push_back(
+        {.name = fmt::format("block_{}_timed", kind),
+         .inputs = {f32({8, 28, 28, 32}), f32({3, 3, 32, 32})},
+         .build = [kind](Graph&, CaseInputs in) { return activation(conv2d(in[0], in[1]), kind); },
+         .differentiable = false,
+         .timed = true});
+  }
   // The gradients are differentiable in their turn.
   cases.push_back({.name = "gradient_of_the_input",
                    .inputs = {f32({2, 2, 3, 4}), f32({3, 3, 3, 4})},

@@ -58,6 +58,19 @@ inline std::vector<OpCase> matmul_cases() {
     cases.back().differentiable = false;
   }
   add_case("relu", {5, 7}, {7, 3}, {.activation = "relu"});
+  // An activation node of its own behind the product: the pass may join them. In training the
+  // gradient reads what lies between, so they stay apart.
+  for (const char* kind : {"gelu", "silu", "softplus", "tanh"}) {
+    for (const bool training : {false, true}) {
+      cases.push_back(
+          {.name = fmt::format("dense_{}_{}_timed", kind, training ? "training" : "inference"),
+           .inputs = {f32({128, 256}), f32({256, 512}), f32({512})},
+           .build = [kind](Graph&,
+                           CaseInputs in) { return activation(matmul(in[0], in[1], in[2]), kind); },
+           .differentiable = training,
+           .timed = true});
+    }
+  }
   add_case("square_timed", {256, 256}, {256, 256}, {}, true);
   add_with_bias("dense_timed", {128, 784}, {784, 512}, 512, {.activation = "relu"}, true);
   add_case("attention_timed", {8, 8, 64, 64}, {8, 8, 64, 64}, {.transpose_b = true}, true);

@@ -31,6 +31,7 @@ inline std::vector<OpCase> pool_cases() {
        {8, 56, 56, 64},
        {.window = {3, 3}, .strides = {2, 2}, .padding = {1, 1, 1, 1}},
        true},
+      {"halves_timed", {64, 28, 28, 32}, {}, true},
   };
   std::vector<OpCase> cases;
   for (const Row& row : rows) {
@@ -45,6 +46,12 @@ inline std::vector<OpCase> pool_cases() {
                                   Graph&, CaseInputs in) { return avg_pool(in[0], options); },
                      .timed = row.timed});
   }
+  // As networks have it: between convolutions, whose images need not be reordered for it.
+  cases.push_back(
+      {.name = "avg_between_convolutions_timed",
+       .inputs = {f32({8, 56, 56, 16}), f32({1, 1, 16, 64}), f32({1, 1, 64, 16})},
+       .build = [](Graph&, CaseInputs in) { return conv2d(avg_pool(conv2d(in[0], in[1])), in[2]); },
+       .timed = true});
   return cases;
 }
 

@@ -19,7 +19,8 @@ inline std::vector<OpCase> softmax_cases() {
                                          {"one_row", {11}, DType::I64},
                                          {"many_classes", {3, 1003}, DType::I64},
                                          {"empty_batch", {0, 5}, DType::U8},
-                                         {"timed", {256, 1000}, DType::I64, true}}) {
+                                         {"timed", {256, 1000}, DType::I64, true},
+                                         {"few_classes_timed", {4096, 10}, DType::I64, true}}) {
     const std::int64_t classes = row.logits[-1];
     std::vector<std::int64_t> leading(row.logits.dims().begin(), row.logits.dims().end() - 1);
     const auto add_case = [&](const std::string& op, std::vector<CaseInput> inputs,

@@ -139,7 +139,8 @@ void expect_nan_in_channel(const Tensor& y, std::int64_t channel, const std::str
 }
 
 TEST_P(NaN, AConvolutionKeepsItThroughItsActivation) {
-  for (const char* kind : {"linear", "relu", "relu6", "leaky_relu", "tanh", "sigmoid"}) {
+  for (const char* kind : {"linear", "relu", "relu6", "leaky_relu", "gelu", "gelu_tanh", "silu",
+                           "tanh", "sigmoid", "softplus"}) {
     for (const std::int64_t in_channels : {1, 3, 8}) {
       for (const std::int64_t channels : {1, 8, 16, 17, 24}) {
         const std::int64_t bad = channels / 2;
@@ -189,7 +190,8 @@ TEST_P(NaN, AConvolutionKeepsItThroughReluAndMaxPool) {
 }
 
 TEST_P(NaN, AProductKeepsItThroughItsActivation) {
-  for (const char* kind : {"linear", "relu", "relu6", "leaky_relu", "tanh", "sigmoid"}) {
+  for (const char* kind : {"linear", "relu", "relu6", "leaky_relu", "gelu", "gelu_tanh", "silu",
+                           "tanh", "sigmoid", "softplus"}) {
     for (const bool biased : {false, true}) {
       const Shape shape{5, 7};
       Tensor a = random_floats(shape, 7);
@@ -203,6 +205,33 @@ TEST_P(NaN, AProductKeepsItThroughItsActivation) {
       std::fill(expected.begin() + 2 * 19, expected.begin() + 3 * 19, true);
       EXPECT_EQ(nan_places(y), expected) << kind << (biased ? " biased" : "");
     }
+  }
+}
+
+TEST_P(NaN, AMeanOfAWindowKeepsIt) {
+  for (const std::int64_t channels : {1, 8, 16, 17}) {
+    const Shape image{1, 6, 6, channels};
+    Tensor x = random_floats(image, 19);
+    x.values<float>()[index(image, 0, 3, 2, channels - 1)] = kNaN;
+    const Tensor y = run({x}, [](Inputs in) { return avg_pool(in[0]); });
+    std::vector<bool> expected(static_cast<std::size_t>(9 * channels), false);
+    expected[index({1, 3, 3, channels}, 0, 1, 1, channels - 1)] = true;
+    EXPECT_EQ(nan_places(y), expected) << channels;
+  }
+}
+
+TEST_P(NaN, ARowOfSoftmaxOrLayerNormIsIt) {
+  const Shape shape{5, 21};
+  for (const std::size_t place : {0u, 20u, 48u, 104u}) {
+    Tensor x = random_floats(shape, 20);
+    x.values<float>()[place] = kNaN;
+    std::vector<bool> expected(5 * 21, false);
+    std::fill_n(expected.begin() + static_cast<std::ptrdiff_t>(place / 21 * 21), 21, true);
+    EXPECT_EQ(nan_places(run({x}, [](Inputs in) { return softmax(in[0]); })), expected) << place;
+    const Tensor gamma = constant_floats({21}, 1.0f);
+    const Tensor y =
+        run({x, gamma, gamma}, [](Inputs in) { return layer_norm(in[0], in[1], in[2]); });
+    EXPECT_EQ(nan_places(y), expected) << place;
   }
 }
 

@@ -63,6 +63,25 @@ TEST(NormKernels, FusingLeavesTheResultAndTheGradientsAsTheyWere) {
   }
 }
 
+TEST(NormKernels, InferenceTakesTheAdditionAndTheReluBehindItIntoOneNode) {
+  Graph graph;
+  const ValueType image{DType::F32, {2, 4, 4, 8}};
+  const Value x = graph.input("x", image);
+  const Value residual = graph.input("residual", image);
+  const Value channels = graph.input("channels", {DType::F32, {8}});
+  const Value y = batch_norm_inference(x, channels, channels, channels, channels);
+  graph.output("y", relu(add(residual, y)));
+  if (!cpu_kernels().fuses_activation(graph, graph.producer(y.id()), "relu")) {
+    GTEST_SKIP() << "built without oneDNN";
+  }
+  optimize(graph, cpu_kernels());
+  std::vector<Op> ops;
+  for (const Node& node : graph.nodes()) {
+    if (node.op != Op::Input) ops.push_back(node.op);
+  }
+  EXPECT_EQ(ops, std::vector<Op>{Op::BatchNormInference});
+}
+
 TEST(NormKernels, ParametersOfAnotherSizeAreRefused) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {2, 4, 4, 3}});

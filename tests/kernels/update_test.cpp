@@ -312,6 +312,20 @@ TEST_P(UpdateRules, AZeroParameterWithAZeroGradientStaysFinite) {
   for (const float v : bench.at(0, 0)) EXPECT_TRUE(std::isfinite(v));
 }
 
+TEST_P(UpdateRules, WithoutEpsilonWhatWasNeverMovedStaysZero) {
+  RuleCase rule = GetParam();
+  rule.attrs.set("epsilon", 0.0);
+  Bench<float> bench(rule, {4, 5}, Memory::SideBySide);
+  bench.fill_all(3);
+  for (std::size_t list = 0; list < 2 + rule.slots; ++list) {
+    std::ranges::fill(bench.at(list, 0), 0.0f);
+  }
+  for (std::int64_t step = 0; step < 3; ++step) bench.run(0.01f, 1.0f, step);
+  for (std::size_t list = 0; list < 2 + rule.slots; ++list) {
+    for (const float v : bench.at(list, 0)) EXPECT_EQ(v, 0.0f) << list;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, UpdateRules, testing::ValuesIn(rule_cases()),
                          [](const testing::TestParamInfo<RuleCase>& info) {
                            return info.param.name;
@@ -354,6 +368,72 @@ TEST(UpdateKernels, BlockedParametersAreUpdatedWithTheirPadding) {
   EXPECT_NEAR(p[4], 0.9f, 1e-6f);
   EXPECT_EQ(p[5], 0.0f);
   EXPECT_EQ(p[7], 0.0f);
+}
+
+// A convolution whose filters are padded to whole blocks, trained for some steps: what came to be
+// in the padding would show in the loss.
+double loss_after_steps(const KernelLibrary& library, int steps) {
+  Graph graph;
+  const Value image = graph.input("image", {DType::F32, {2, 6, 6, 3}});
+  std::vector<Value> parameters;
+  std::vector<Value> slots[2];
+  const auto variable = [&](std::string name, Shape shape) {
+    return graph.variable(random_variable(std::move(name), std::move(shape)));
+  };
+  const auto zeros = [&](std::string name, Shape shape) {
+    return graph.variable(
+        std::make_shared<Variable>(Variable{.name = std::move(name),
+                                            .shape = std::move(shape),
+                                            .initializer = [](Tensor& target, std::uint64_t) {
+                                              fill(target, {Fill::Kind::Uniform, 0, 0}, 0, 0);
+                                            }}));
+  };
+  for (const auto& [name, shape] : std::vector<std::pair<std::string, Shape>>{
+           {"first", {3, 3, 3, 5}}, {"second", {3, 3, 5, 11}}}) {
+    parameters.push_back(variable(name, shape));
+    slots[0].push_back(zeros(name + "/m", shape));
+    slots[1].push_back(zeros(name + "/v", shape));
+  }
+  const Value loss = reduce_mean(square(conv2d(conv2d(image, parameters[0]), parameters[1])));
+  std::vector<Value> grads = gradients(loss, parameters);
+  graph.output("norm", global_norm(grads));
+  update({.rate = graph.scalar(0.01, DType::F32),
+          .scale = graph.scalar(1.0, DType::F32),
+          .iterations = graph.input("iterations", {DType::I64, {}}),
+          .parameters = parameters,
+          .gradients = grads,
+          .slots = {slots[0], slots[1]}},
+         "adam", {{"epsilon", 0.0}});
+  graph.output("loss", loss);
+  State state(host(), 1);
+  Executor executor(plan_for(std::move(graph), library), library, state);
+  Tensor input = executor.input("image");
+  fill(input, {}, 7, 7);
+  for (int i = 0; i < steps; ++i) {
+    executor.input("iterations").values<std::int64_t>()[0] = i;
+    executor.run();
+  }
+  EXPECT_TRUE(std::isfinite(executor.output("norm").item()));
+  return executor.output("loss").item();
+}
+
+TEST(UpdateKernels, WithoutEpsilonNothingSpreadsFromThePadding) {
+  const double expected = loss_after_steps(reference_kernels(), 4);
+  EXPECT_TRUE(std::isfinite(expected));
+  EXPECT_NEAR(loss_after_steps(cpu_kernels(), 4), expected, 1e-3 * expected);
+}
+
+TEST(UpdateKernels, TheNormTakesGradientsAsTheyLie) {
+  Graph graph;
+  const Value image = graph.input("image", {DType::F32, {2, 6, 6, 8}});
+  const Value dy = graph.input("dy", {DType::F32, {2, 4, 4, 16}});
+  graph.output("norm", global_norm(conv2d_grad_filter(image, dy, {3, 3, 8, 16}, false, {})));
+  optimize(graph, cpu_kernels());
+  std::vector<Op> producers;
+  for (const Node& node : graph.nodes()) {
+    if (node.op == Op::GlobalNorm) producers.push_back(graph.producer(node.inputs[0]).op);
+  }
+  EXPECT_EQ(producers, std::vector<Op>{Op::Conv2DGradFilter});
 }
 
 TEST(UpdateKernels, TheNormIsOfAllElementsTogether) {

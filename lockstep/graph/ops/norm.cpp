@@ -71,11 +71,15 @@ std::vector<ValueType> infer_batch_norm_inference(const OpCall& call) {
   require_channels(call, 0, 2, "beta");
   require_channels(call, 0, 3, "the mean");
   require_channels(call, 0, 4, "the variance");
+  if (call.inputs.size() > 5) require_type(call, 5, call.inputs[0], "the residual");
+  require_relu(call.attrs);
   return {call.inputs[0]};
 }
 
 // y = (x - mean) · rstd · gamma + beta, and the statistics are inputs like any other.
 std::vector<Value> gradient_batch_norm_inference(const GradCall& call) {
+  ensure(!call.attrs.has("activation"),
+         "batch_norm_inference is differentiated before an activation is fused into it");
   const Value dy = call.grads[0];
   const Value gamma = call.inputs[1];
   const Value centered = sub(call.inputs[0], call.inputs[3]);

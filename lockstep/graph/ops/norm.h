@@ -17,7 +17,8 @@ struct BatchNormResult {
 // dbeta); with the activation fused it reads the output too: (dy, x, mean, variance, gamma, y), and
 // with the residual has its gradient as a fourth output.
 BatchNormResult batch_norm(Value x, Value gamma, Value beta, double epsilon = 1e-3);
-// Inference: with given statistics.
+// Inference: with given statistics. The fusion pass may set activation = "relu" here too and give a
+// sixth input, the residual; such a node has no gradient.
 Value batch_norm_inference(Value x, Value gamma, Value beta, Value mean, Value variance,
                            double epsilon = 1e-3);
 

@@ -1,9 +1,8 @@
 // Convolutions and their gradients by oneDNN. Layouts are its own choice: channels in blocks of the
 // vector width, filters to match. Groups: oneDNN splits the filter's output axis in two, which a
 // Layout cannot say, so grouped filters stay row-major and are reordered inside the kernel.
-#include <limits>
-
 #include "lockstep/base/error.h"
+#include "lockstep/kernels/onednn/activation.h"
 #include "lockstep/kernels/onednn/onednn.h"
 
 namespace lockstep::onednn {
@@ -93,30 +92,37 @@ std::optional<dnnl::algorithm> post_op_for(std::string_view kind) {
   return {};
 }
 
-// The upper bound of an activation that clamps, done in a sweep of our own behind the convolution.
-std::optional<float> clamp_for(std::string_view kind) {
-  if (kind == "relu") return std::numeric_limits<float>::infinity();
-  if (kind == "relu6") return 6.0f;
-  return {};
+// The others are a sweep of our own behind the convolution. It sweeps the padding of blocks too,
+// where all but softplus leave the zeros that must be there.
+bool is_swept(std::string_view kind) {
+  return !kind.empty() && kind != "linear" && !post_op_for(kind);
+}
+bool keeps_padding(std::string_view kind, std::int64_t channels) {
+  constexpr std::int64_t kWidestBlock = 16;
+  return kind != "softplus" || channels % kWidestBlock == 0;
 }
 
-class ClampedKernel final : public Kernel {
+class SweptKernel final : public Kernel {
  public:
-  ClampedKernel(std::unique_ptr<Kernel> inner, std::int64_t elements, float most)
-      : inner_(std::move(inner)), elements_(elements), most_(most) {}
+  SweptKernel(std::unique_ptr<Kernel> inner, std::int64_t elements, const Attrs& attrs)
+      : inner_(std::move(inner)),
+        elements_(elements),
+        sweeps_(activation_sweeps(attrs.text("activation"))),
+        alpha_(attrs.has("alpha") ? static_cast<float>(attrs.real("alpha")) : 0.0f) {}
   void bind(const Binding& binding) override {
     inner_->bind(binding);
     result_ = binding.out<float>(0);
   }
   void run(Stream& stream) override {
     inner_->run(stream);
-    clamp(result_, result_, elements_, most_);
+    sweep_in_parallel(sweeps_, result_, result_, elements_, alpha_);
   }
 
  private:
   std::unique_ptr<Kernel> inner_;
   std::int64_t elements_;
-  float most_;
+  ActivationSweeps sweeps_;
+  float alpha_;
   float* result_ = nullptr;
 };
 
@@ -304,10 +310,9 @@ std::unique_ptr<Kernel> make_forward(const KernelCall& call) {
   if (call.in_count() > 2) arguments.push_back({DNNL_ARG_BIAS, desc.bias_desc(), false, 2});
   auto kernel = finish(forward_of(call), dnnl::convolution_forward(desc), std::move(arguments),
                        desc.weights_desc(), false, desc.scratchpad_desc());
-  const std::optional<float> most = clamp_for(call.attrs().text_or_empty("activation"));
-  if (!most) return kernel;
+  if (!is_swept(call.attrs().text_or_empty("activation"))) return kernel;
   const std::int64_t elements = call.output(0).layout.elements(call.out_shape(0));
-  return std::make_unique<ClampedKernel>(std::move(kernel), elements, *most);
+  return std::make_unique<SweptKernel>(std::move(kernel), elements, call.attrs());
 }
 
 std::unique_ptr<Kernel> make_grad_input(const KernelCall& call) {
@@ -353,13 +358,12 @@ Layout filter_layout(const Convolution& conv, const memory::desc& desc) {
   return conv.grouped() ? Layout{} : to_layout(desc, kFilterAxes).value_or(Layout{});
 }
 
-bool fuses(const KernelCall&, std::string_view activation) {
-  return post_op_for(activation) || clamp_for(activation);
+bool fuses(const KernelCall& call, std::string_view activation) {
+  return keeps_padding(activation, call.out_shape(0)[3]);
 }
 
 bool supports_forward(const KernelCall& call) {
-  const std::string kind = call.attrs().text_or_empty("activation");
-  return f32_and_not_empty(call) && (kind.empty() || kind == "linear" || fuses(call, kind));
+  return f32_and_not_empty(call) && fuses(call, call.attrs().text_or_empty("activation"));
 }
 
 NodeLayouts forward_layouts(const KernelCall& call) {
@@ -406,14 +410,12 @@ void add_conv(KernelLibrary& library) {
                                     .supports = f32_and_not_empty,
                                     .make = make_grad_input,
                                     .workspace_bytes = grad_input_workspace,
-                                    .layouts = grad_input_layouts,
-                                    .fuses_activation = nullptr});
+                                    .layouts = grad_input_layouts});
   library.add(Op::Conv2DGradFilter, {.name = "onednn.conv2d_grad_filter",
                                      .supports = f32_and_not_empty,
                                      .make = make_grad_filter,
                                      .workspace_bytes = grad_filter_workspace,
-                                     .layouts = grad_filter_layouts,
-                                     .fuses_activation = nullptr});
+                                     .layouts = grad_filter_layouts});
 }
 
 }  // namespace lockstep::onednn

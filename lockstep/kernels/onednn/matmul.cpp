@@ -1,9 +1,9 @@
 // Matrix products by oneDNN's sgemm, with bias and activation in one sweep behind it while the
 // result is still in the cache. On AVX2 its matmul primitive is this same sgemm with more overhead
 // around it. Row-major.
-#include <cmath>
-
+#include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/onednn/activation.h"
 #include "lockstep/kernels/onednn/onednn.h"
 
 namespace lockstep::onednn {
@@ -40,38 +40,36 @@ Product product_of(const KernelCall& call) {
   return p;
 }
 
-// y = activation(y + bias), row by row. Relu and no activation at all are what training uses;
-// the others take the same road through a function.
-template <class F>
-void epilogue(float* y, const float* bias, std::int64_t rows, std::int64_t n, F activation) {
-  parallel_for(rows, 1 + (1 << 15) / (n + 1), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      float* row = y + r * n;
-      if (bias != nullptr) {
-        for (std::int64_t j = 0; j < n; ++j) row[j] = activation(row[j] + bias[j]);
-      } else {
-        for (std::int64_t j = 0; j < n; ++j) row[j] = activation(row[j]);
-      }
-    }
-  });
-}
+// y = activation(y + bias), row by row; all rows at once where there is no bias.
+struct Epilogue {
+  ActivationSweeps sweeps;
+  float alpha = 0;
 
-bool fuses(const KernelCall&, std::string_view activation) {
-  return activation == "relu" || activation == "leaky_relu" || activation == "tanh" ||
-         activation == "sigmoid";
+  void operator()(float* y, const float* bias, std::int64_t rows, std::int64_t n) const {
+    if (bias == nullptr) {
+      if (sweeps.value != nullptr) sweep_in_parallel(sweeps, y, y, rows * n, alpha);
+      return;
+    }
+    parallel_for(rows, 1 + (1 << 15) / (n + 1), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) sweeps.biased(y + r * n, bias, n, alpha);
+    });
+  }
+};
+
+bool fuses(const KernelCall&, std::string_view) {
+  return true;
 }
 
 bool supports(const KernelCall& call) {
-  const std::string kind = call.attrs().text_or_empty("activation");
-  return call.row_major() && f32_and_not_empty(call) &&
-         (kind.empty() || kind == "linear" || fuses(call, kind));
+  return call.row_major() && f32_and_not_empty(call);
 }
 
 std::unique_ptr<Kernel> make(const KernelCall& call) {
   const Product p = product_of(call);
   const bool biased = call.in_count() > 2;
-  const std::string kind = call.attrs().text_or_empty("activation");
-  const float slope = kind == "leaky_relu" ? static_cast<float>(call.attrs().real("alpha")) : 0.0f;
+  const Epilogue epilogue{
+      activation_sweeps(call.attrs().text_or_empty("activation")),
+      call.attrs().has("alpha") ? static_cast<float>(call.attrs().real("alpha")) : 0.0f};
   return make_kernel([=](const Binding& binding) {
     float* y = binding.out<float>(0);
     for (std::int64_t i = 0; i < p.batches; ++i) {
@@ -82,31 +80,16 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
                      y + i * p.m * p.n, p.n);
       ensure(status == dnnl_success, "oneDNN refused a product of {} × {} × {}", p.m, p.k, p.n);
     }
-    const float* bias = biased ? binding.in<float>(2) : nullptr;
-    const std::int64_t rows = p.batches * p.m;
-    if (kind == "relu") {
-      epilogue(y, bias, rows, p.n, [](float v) { return v < 0.0f ? 0.0f : v; });
-    } else if (kind == "leaky_relu") {
-      epilogue(y, bias, rows, p.n, [slope](float v) { return v > 0.0f ? v : slope * v; });
-    } else if (kind == "tanh") {
-      epilogue(y, bias, rows, p.n, [](float v) { return std::tanh(v); });
-    } else if (kind == "sigmoid") {
-      epilogue(y, bias, rows, p.n, [](float v) { return 1.0f / (1.0f + std::exp(-v)); });
-    } else if (bias != nullptr) {
-      epilogue(y, bias, rows, p.n, [](float v) { return v; });
-    }
+    epilogue(y, biased ? binding.in<float>(2) : nullptr, p.batches * p.m, p.n);
   });
 }
 
 }  // namespace
 
 void add_matmul(KernelLibrary& library) {
-  library.add(Op::MatMul, {.name = "onednn.matmul",
-                           .supports = supports,
-                           .make = make,
-                           .workspace_bytes = nullptr,
-                           .layouts = nullptr,
-                           .fuses_activation = fuses});
+  library.add(
+      Op::MatMul,
+      {.name = "onednn.matmul", .supports = supports, .make = make, .fuses_activation = fuses});
 }
 
 }  // namespace lockstep::onednn

@@ -14,9 +14,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/onednn/norm_tiles.h"
 #include "lockstep/kernels/onednn/onednn.h"
 #include "lockstep/kernels/onednn/tiles.h"
-#include "lockstep/kernels/onednn/vectorized.h"
+#include "lockstep/kernels/vectorized.h"
 
 namespace lockstep::onednn {
 namespace {
@@ -54,39 +55,6 @@ void tile_statistics(const float* x, std::int64_t rows, std::int64_t lanes, floa
     std::memcpy(mean + lane, centre, static_cast<std::size_t>(width) * sizeof(float));
     std::memcpy(m2 + lane, squares, static_cast<std::size_t>(width) * sizeof(float));
   });
-}
-
-// y = x * scale + shift (+ residual), and ReLU where asked.
-template <bool kResidual, bool kRelu>
-LOCKSTEP_INLINE void tile_result(const float* x, const float* residual, float* y, std::int64_t rows,
-                                 std::int64_t lanes, const float* scale, const float* shift) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t l = 0; l < lanes; ++l) {
-      float value = x[r * lanes + l] * scale[l] + shift[l];
-      if constexpr (kResidual) value += residual[r * lanes + l];
-      if constexpr (kRelu) value = value < 0.0f ? 0.0f : value;  // a NaN stays one
-      y[r * lanes + l] = value;
-    }
-  }
-}
-
-// The same for the commonest width, known to the compiler.
-template <bool kResidual, bool kRelu>
-LOCKSTEP_VECTORIZED void any_tile_result(const float* x, const float* residual, float* y,
-                                         std::int64_t rows, std::int64_t lanes, const float* scale,
-                                         const float* shift) {
-  if (lanes == 8) {
-    tile_result<kResidual, kRelu>(x, residual, y, rows, 8, scale, shift);
-  } else {
-    tile_result<kResidual, kRelu>(x, residual, y, rows, lanes, scale, shift);
-  }
-}
-
-using TileResult = void (*)(const float*, const float*, float*, std::int64_t, std::int64_t,
-                            const float*, const float*);
-TileResult tile_result_for(bool residual, bool relu) {
-  if (residual) return relu ? any_tile_result<true, true> : any_tile_result<true, false>;
-  return relu ? any_tile_result<false, true> : any_tile_result<false, false>;
 }
 
 // Sums of g and of g * (x - mean) over a tile, where g = dy, masked by y > 0 under a ReLU. With
@@ -378,8 +346,7 @@ void add_norm(KernelLibrary& library) {
                                   .supports = supports,
                                   .make = make_backward,
                                   .workspace_bytes = backward_workspace,
-                                  .layouts = layouts,
-                                  .fuses_activation = nullptr});
+                                  .layouts = layouts});
 }
 
 }  // namespace lockstep::onednn

@@ -1,31 +1,29 @@
 // Batch norm with given statistics, in any layout that `Tiles` can describe, so that images stay as
-// the convolutions want them in evaluation too: y = x * scale + shift, by channel.
+// the convolutions want them in evaluation too: y = x * scale + shift (+ residual), by channel, and
+// ReLU where it is fused.
 #include <algorithm>
 #include <cmath>
 
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/onednn/norm_tiles.h"
 #include "lockstep/kernels/onednn/onednn.h"
 #include "lockstep/kernels/onednn/tiles.h"
-#include "lockstep/kernels/onednn/vectorized.h"
 
 namespace lockstep::onednn {
 namespace {
 
-LOCKSTEP_VECTORIZED
-void scale_tile(const float* x, float* y, std::int64_t rows, std::int64_t lanes, const float* scale,
-                const float* shift) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t l = 0; l < lanes; ++l) {
-      y[r * lanes + l] = x[r * lanes + l] * scale[l] + shift[l];
-    }
-  }
+constexpr std::size_t kResidual = 5;  // its place among the inputs
+
+bool has_residual(const KernelCall& call) {
+  return call.in_count() > kResidual;
 }
 
 bool supports(const KernelCall& call) {
   if (!f32_and_not_empty(call) || call.input(0).layout != call.output(0).layout) return false;
-  for (std::size_t i = 1; i < call.in_count(); ++i) {
+  for (std::size_t i = 1; i < kResidual; ++i) {
     if (!call.input(i).layout.row_major()) return false;
   }
+  if (has_residual(call) && call.input(kResidual).layout != call.input(0).layout) return false;
   return tiles_of(call.in_shape(0), call.input(0).layout).has_value();
 }
 
@@ -34,6 +32,7 @@ NodeLayouts layouts(const KernelCall& call) {
   NodeLayouts wish{std::vector<Layout>(call.in_count()), std::vector<Layout>(1)};
   if (tiles_of(call.in_shape(0), call.input(0).layout)) {
     wish.inputs[0] = wish.outputs[0] = call.input(0).layout;
+    if (has_residual(call)) wish.inputs[kResidual] = call.input(0).layout;
   }
   return wish;
 }
@@ -46,7 +45,9 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
   const Tiles tiles = *tiles_of(call.in_shape(0), call.input(0).layout);
   const double epsilon = call.attrs().real("epsilon");
   const std::int64_t channels = call.in_shape(1).elements();
-  return make_kernel([tiles, epsilon, channels](const Binding& binding) {
+  const bool residual = has_residual(call);
+  const TileResult result = tile_result_for(residual, call.attrs().has("activation"));
+  return make_kernel([tiles, epsilon, channels, residual, result](const Binding& binding) {
     float* scale = reinterpret_cast<float*>(binding.workspace);
     float* shift = scale + channels;
     for (std::int64_t c = 0; c < channels; ++c) {
@@ -57,11 +58,17 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
     parallel_for(tiles.count(), 4, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const Tiles::Tile tile = tiles.tile(t);
-        scale_tile(binding.in<float>(0) + tile.begin, binding.out<float>(0) + tile.begin, tile.rows,
-                   tiles.lanes, scale + tile.channel, shift + tile.channel);
+        result(binding.in<float>(0) + tile.begin,
+               residual ? binding.in<float>(kResidual) + tile.begin : nullptr,
+               binding.out<float>(0) + tile.begin, tile.rows, tiles.lanes, scale + tile.channel,
+               shift + tile.channel);
       }
     });
   });
+}
+
+bool fuses(const KernelCall&, std::string_view activation) {
+  return activation == "relu";
 }
 
 }  // namespace
@@ -72,7 +79,7 @@ void add_norm_inference(KernelLibrary& library) {
                                        .make = make,
                                        .workspace_bytes = workspace,
                                        .layouts = layouts,
-                                       .fuses_activation = nullptr});
+                                       .fuses_activation = fuses});
 }
 
 }  // namespace lockstep::onednn

@@ -14,6 +14,8 @@ void add_onednn_kernels(KernelLibrary& library) {
   onednn::add_pool(library);
   onednn::add_norm(library);
   onednn::add_norm_inference(library);
+  onednn::add_layer_norm(library);
+  onednn::add_softmax(library);
   onednn::add_elementwise(library);
   onednn::add_reorder(library);
 }

@@ -20,6 +20,8 @@ void add_conv(KernelLibrary& library);
 void add_pool(KernelLibrary& library);
 void add_norm(KernelLibrary& library);
 void add_norm_inference(KernelLibrary& library);
+void add_layer_norm(KernelLibrary& library);
+void add_softmax(KernelLibrary& library);
 void add_elementwise(KernelLibrary& library);
 void add_reorder(KernelLibrary& library);
 
@@ -66,8 +68,5 @@ dnnl::primitive_attr user_scratchpad();
 
 // Whether all of a node's floating inputs and outputs are f32 and it has elements to compute.
 bool f32_and_not_empty(const KernelCall& call);
-
-// y = min(max(x, 0), most), where a NaN stays one; x and y may be the same. In parallel.
-void clamp(const float* x, float* y, std::int64_t n, float most);
 
 }  // namespace lockstep::onednn

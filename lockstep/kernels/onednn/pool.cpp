@@ -1,15 +1,17 @@
 // Pooling over images in any layout that `Tiles` can describe: the innermost run of channels is the
-// vector. Max pooling keeps the winner's place in the window as one byte a result; its gradient
-// writes every element of dx once where windows do not overlap, and adds into zeros where they do.
+// vector. Max pooling keeps the winner's place in the window as one byte a result. The gradients
+// write every element of dx once where windows tile the image, and add into zeros where they do
+// not. Ours rather than oneDNN's: the winners are a value of the graph, and a NaN is what it is in
+// the reference.
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/onednn/lanes.h"
 #include "lockstep/kernels/onednn/onednn.h"
 #include "lockstep/kernels/onednn/tiles.h"
-#include "lockstep/kernels/onednn/vectorized.h"
 
 namespace lockstep::onednn {
 
@@ -87,6 +89,33 @@ std::unique_ptr<Kernel> make_max_grad(const KernelCall& call) {
   });
 }
 
+std::unique_ptr<Kernel> make_avg(const KernelCall& call) {
+  const Windows w = windows_of(call, call.input(0), call.output(0));
+  const auto avg_plane = best_isa(v4::avg_plane, v3::avg_plane, any_isa::avg_plane);
+  return make_kernel([w, avg_plane](const Binding& binding) {
+    parallel_for(w.planes, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t p = begin; p < end; ++p) {
+        avg_plane(w, binding.in<float>(0) + p * w.in_plane(),
+                  binding.out<float>(0) + p * w.out_plane());
+      }
+    });
+  });
+}
+
+std::unique_ptr<Kernel> make_avg_grad(const KernelCall& call) {
+  const Windows w = windows_of(call, call.output(0), call.input(0));
+  const auto avg_grad_plane =
+      best_isa(v4::avg_grad_plane, v3::avg_grad_plane, any_isa::avg_grad_plane);
+  return make_kernel([w, avg_grad_plane](const Binding& binding) {
+    parallel_for(w.planes, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t p = begin; p < end; ++p) {
+        avg_grad_plane(w, binding.in<float>(0) + p * w.out_plane(),
+                       binding.out<float>(0) + p * w.in_plane());
+      }
+    });
+  });
+}
+
 // All values of the node in one layout that Tiles can describe, and winners that fit a byte.
 bool supports(const KernelCall& call) {
   if (!f32_and_not_empty(call)) return false;
@@ -117,15 +146,12 @@ NodeLayouts layouts(const KernelCall& call) {
 
 void add_pool(KernelLibrary& library) {
   const auto add = [&](Op op, std::string_view name, auto make) {
-    library.add(op, {.name = name,
-                     .supports = supports,
-                     .make = make,
-                     .workspace_bytes = nullptr,
-                     .layouts = layouts,
-                     .fuses_activation = nullptr});
+    library.add(op, {.name = name, .supports = supports, .make = make, .layouts = layouts});
   };
   add(Op::MaxPool, "cpu.max_pool", make_max);
   add(Op::MaxPoolGrad, "cpu.max_pool_grad", make_max_grad);
+  add(Op::AvgPool, "cpu.avg_pool", make_avg);
+  add(Op::AvgPoolGrad, "cpu.avg_pool_grad", make_avg_grad);
 }
 
 }  // namespace lockstep::onednn

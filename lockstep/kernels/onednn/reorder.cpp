@@ -40,12 +40,9 @@ std::size_t workspace(const KernelCall& call) {
 }  // namespace
 
 void add_reorder(KernelLibrary& library) {
-  library.add(Op::Reorder, {.name = "onednn.reorder",
-                            .supports = supports,
-                            .make = make,
-                            .workspace_bytes = workspace,
-                            .layouts = nullptr,
-                            .fuses_activation = nullptr});
+  library.add(
+      Op::Reorder,
+      {.name = "onednn.reorder", .supports = supports, .make = make, .workspace_bytes = workspace});
 }
 
 }  // namespace lockstep::onednn

@@ -11,9 +11,9 @@
 #include <cstring>
 
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/onednn/lanes.h"
 #include "lockstep/kernels/onednn/onednn.h"
 #include "lockstep/kernels/onednn/tiles.h"
-#include "lockstep/kernels/onednn/vectorized.h"
 
 namespace lockstep::onednn {
 
@@ -149,8 +149,7 @@ void add_thin_conv(KernelLibrary& library) {
                                      .supports = supports,
                                      .make = make,
                                      .workspace_bytes = workspace,
-                                     .layouts = layouts,
-                                     .fuses_activation = nullptr});
+                                     .layouts = layouts});
 }
 
 }  // namespace lockstep::onednn

@@ -5,17 +5,8 @@
 #include <memory>
 
 #include "lockstep/kernels/kernel.h"
+#include "lockstep/kernels/vectorized.h"
 #include "lockstep/tensor/tensor.h"
-
-// A function compiled once for each level of the instruction set; the machine's is picked when the
-// program starts. It goes in front of plain functions, not of templates.
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define LOCKSTEP_EVERY_ISA \
-  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define LOCKSTEP_EVERY_ISA
-#endif
 
 namespace lockstep {
 

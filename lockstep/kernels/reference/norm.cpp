@@ -149,11 +149,14 @@ std::unique_ptr<Kernel> make_batch_norm_grad_of(const KernelCall& call) {
 template <class T>
 std::unique_ptr<Kernel> make_batch_norm_inference_of(const KernelCall& call) {
   const Rows r(call.in_shape(0), call.attrs().real("epsilon"));
+  const bool relu = call.attrs().has("activation");
+  const bool residual = call.in_count() > 5;
   return make_kernel([=](const Binding& binding) {
     for_each_tile(r, [&](std::int64_t first, std::int64_t channels) {
       const T* x = binding.in<T>(0) + first;
       const T* beta = binding.in<T>(2) + first;
       const T* mean = binding.in<T>(3) + first;
+      const T* added = residual ? binding.in<T>(5) + first : nullptr;
       T* y = binding.out<T>(0) + first;
       Sums factor{};
       for (std::int64_t k = 0; k < channels; ++k) {
@@ -165,7 +168,9 @@ std::unique_ptr<Kernel> make_batch_norm_inference_of(const KernelCall& call) {
         const std::int64_t at = row * r.channels;
         for (std::int64_t k = 0; k < channels; ++k) {
           const double centered = static_cast<double>(x[at + k]) - static_cast<double>(mean[k]);
-          y[at + k] = static_cast<T>(centered * factor[static_cast<std::size_t>(k)]) + beta[k];
+          T value = static_cast<T>(centered * factor[static_cast<std::size_t>(k)]) + beta[k];
+          if (added != nullptr) value += added[at + k];
+          y[at + k] = relu && value < 0 ? T(0) : value;
         }
       }
     });

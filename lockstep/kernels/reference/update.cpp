@@ -18,32 +18,32 @@ constexpr std::size_t kScalars = 3;          // inputs before the first paramete
 constexpr std::int64_t kSweepGrain = 16384;  // elements that are worth a thread
 constexpr std::int64_t kChunk = 4096;        // elements of one partial sum of a norm
 
-LOCKSTEP_EVERY_ISA void sweep(UpdateRule rule, const UpdateRange<float>& r,
-                              const UpdateScalars<float>& s) {
+LOCKSTEP_VECTORIZED void sweep(UpdateRule rule, const UpdateRange<float>& r,
+                               const UpdateScalars<float>& s) {
   sweep_rule(rule, r, s);
 }
 
-LOCKSTEP_EVERY_ISA void sweep(UpdateRule rule, const UpdateRange<double>& r,
-                              const UpdateScalars<double>& s) {
+LOCKSTEP_VECTORIZED void sweep(UpdateRule rule, const UpdateRange<double>& r,
+                               const UpdateScalars<double>& s) {
   sweep_rule(rule, r, s);
 }
 
-LOCKSTEP_EVERY_ISA void sweep_moments(const UpdateRange<float>& r, const UpdateScalars<float>& s) {
+LOCKSTEP_VECTORIZED void sweep_moments(const UpdateRange<float>& r, const UpdateScalars<float>& s) {
   sweep_lamb_moments(r, s);
 }
 
-LOCKSTEP_EVERY_ISA void sweep_moments(const UpdateRange<double>& r,
-                                      const UpdateScalars<double>& s) {
+LOCKSTEP_VECTORIZED void sweep_moments(const UpdateRange<double>& r,
+                                       const UpdateScalars<double>& s) {
   sweep_lamb_moments(r, s);
 }
 
-LOCKSTEP_EVERY_ISA double squares(NormOf what, const UpdateRange<float>& r,
-                                  const UpdateScalars<float>& s) {
+LOCKSTEP_VECTORIZED double squares(NormOf what, const UpdateRange<float>& r,
+                                   const UpdateScalars<float>& s) {
   return sum_of_squares(what, r, s);
 }
 
-LOCKSTEP_EVERY_ISA double squares(NormOf what, const UpdateRange<double>& r,
-                                  const UpdateScalars<double>& s) {
+LOCKSTEP_VECTORIZED double squares(NormOf what, const UpdateRange<double>& r,
+                                   const UpdateScalars<double>& s) {
   return sum_of_squares(what, r, s);
 }
 
@@ -304,6 +304,13 @@ class GlobalNormKernel final : public Kernel {
   float* result_ = nullptr;
 };
 
+// As the gradients come: padding is zero and adds nothing.
+NodeLayouts any_layouts(const KernelCall& call) {
+  NodeLayouts wish{{}, std::vector<Layout>(1)};
+  for (std::size_t i = 0; i < call.in_count(); ++i) wish.inputs.push_back(call.input(i).layout);
+  return wish;
+}
+
 std::unique_ptr<Kernel> make_global_norm(const KernelCall& call) {
   if (call.in_dtype(0) == DType::F64) return std::make_unique<GlobalNormKernel<double>>(call);
   return std::make_unique<GlobalNormKernel<float>>(call);
@@ -332,7 +339,8 @@ void add_reference_update(KernelLibrary& library) {
   library.add(Op::GlobalNorm,
               {.name = "reference.global_norm",
                .supports = [](const KernelCall& call) { return is_f32_or_f64(call.in_dtype(0)); },
-               .make = make_global_norm});
+               .make = make_global_norm,
+               .layouts = any_layouts});
 }
 
 }  // namespace lockstep

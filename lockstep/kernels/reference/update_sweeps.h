@@ -8,6 +8,8 @@
 #include <cstring>
 #include <limits>
 
+#include "lockstep/kernels/vectorized.h"
+
 namespace lockstep {
 
 enum class UpdateRule { Sgd, SgdMomentum, Adam, RmsProp, Adagrad, Lars, Lamb };
@@ -46,18 +48,24 @@ struct UpdateScalars {
   bool nesterov = false;
 };
 
-#define LOCKSTEP_SWEEP __attribute__((always_inline)) inline
-
 // The gradient as a rule sees it. A NaN goes through.
 template <class T>
-LOCKSTEP_SWEEP T seen(T gradient, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE T seen(T gradient, const UpdateScalars<T>& s) {
   const T g = gradient * s.scale;
   const T below = g > s.clip ? s.clip : g;
   return below < -s.clip ? -s.clip : below;
 }
 
+// a / b, and 0 where a is 0 whatever b is. With an epsilon of 0 an element whose gradients have all
+// been 0 would be 0 / 0; it stays where it is instead, as does the padding of a blocked parameter,
+// which from there would reach other elements as NaN.
 template <class T>
-LOCKSTEP_SWEEP void sweep_sgd(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE T quotient(T a, T b) {
+  return a == T(0) ? a : a / b;
+}
+
+template <class T>
+LOCKSTEP_INLINE void sweep_sgd(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
 #pragma omp simd
@@ -65,7 +73,7 @@ LOCKSTEP_SWEEP void sweep_sgd(const UpdateRange<T>& r, const UpdateScalars<T>& s
 }
 
 template <class T>
-LOCKSTEP_SWEEP void sweep_sgd_momentum(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void sweep_sgd_momentum(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* v = r.slots[0];
@@ -82,7 +90,7 @@ LOCKSTEP_SWEEP void sweep_sgd_momentum(const UpdateRange<T>& r, const UpdateScal
 }
 
 template <class T>
-LOCKSTEP_SWEEP void sweep_adam(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void sweep_adam(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* m = r.slots[0];
@@ -94,12 +102,12 @@ LOCKSTEP_SWEEP void sweep_adam(const UpdateRange<T>& r, const UpdateScalars<T>& 
     const T second = v[i] + (x * x - v[i]) * s.beta_2;
     m[i] = first;
     v[i] = second;
-    p[i] = p[i] * s.keep - s.step * first / (std::sqrt(second) + s.epsilon);
+    p[i] = p[i] * s.keep - quotient(s.step * first, std::sqrt(second) + s.epsilon);
   }
 }
 
 template <class T, bool kMomentum, bool kCentered>
-LOCKSTEP_SWEEP void sweep_rmsprop_as(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void sweep_rmsprop_as(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* v = r.slots[0];
@@ -116,7 +124,7 @@ LOCKSTEP_SWEEP void sweep_rmsprop_as(const UpdateRange<T>& r, const UpdateScalar
       mean[i] = average;
       deviation -= average * average;
     }
-    T move = s.rate * x / std::sqrt(deviation + s.epsilon);
+    T move = quotient(s.rate * x, std::sqrt(deviation + s.epsilon));
     if constexpr (kMomentum) {
       move += s.momentum * m[i];
       m[i] = move;
@@ -126,7 +134,7 @@ LOCKSTEP_SWEEP void sweep_rmsprop_as(const UpdateRange<T>& r, const UpdateScalar
 }
 
 template <class T>
-LOCKSTEP_SWEEP void sweep_rmsprop(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void sweep_rmsprop(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   const bool momentum = r.slots[1] != nullptr;
   const bool centered = r.slots[2] != nullptr;
   if (momentum && centered) return sweep_rmsprop_as<T, true, true>(r, s);
@@ -136,7 +144,7 @@ LOCKSTEP_SWEEP void sweep_rmsprop(const UpdateRange<T>& r, const UpdateScalars<T
 }
 
 template <class T>
-LOCKSTEP_SWEEP void sweep_adagrad(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void sweep_adagrad(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* a = r.slots[0];
@@ -145,13 +153,13 @@ LOCKSTEP_SWEEP void sweep_adagrad(const UpdateRange<T>& r, const UpdateScalars<T
     const T x = seen(g[i], s);
     const T sum = a[i] + x * x;
     a[i] = sum;
-    p[i] = p[i] * s.keep - s.rate * x / std::sqrt(sum + s.epsilon);
+    p[i] = p[i] * s.keep - quotient(s.rate * x, std::sqrt(sum + s.epsilon));
   }
 }
 
 // LARS (You, Gitman, Ginsburg, 2017).
 template <class T>
-LOCKSTEP_SWEEP void sweep_lars(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void sweep_lars(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* v = r.slots[0];
@@ -165,12 +173,12 @@ LOCKSTEP_SWEEP void sweep_lars(const UpdateRange<T>& r, const UpdateScalars<T>& 
 
 // LAMB (You et al., 2019): the direction from the moments; lamb_moments brings them up to date.
 template <class T>
-LOCKSTEP_SWEEP T lamb_direction(T p, T m, T v, const UpdateScalars<T>& s) {
-  return m * s.correct_1 / (std::sqrt(v * s.correct_2) + s.epsilon) + s.decay * p;
+LOCKSTEP_INLINE T lamb_direction(T p, T m, T v, const UpdateScalars<T>& s) {
+  return quotient(m * s.correct_1, std::sqrt(v * s.correct_2) + s.epsilon) + s.decay * p;
 }
 
 template <class T>
-LOCKSTEP_SWEEP void sweep_lamb_moments(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void sweep_lamb_moments(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   const T* g = r.gradient;
   T* m = r.slots[0];
   T* v = r.slots[1];
@@ -183,7 +191,7 @@ LOCKSTEP_SWEEP void sweep_lamb_moments(const UpdateRange<T>& r, const UpdateScal
 }
 
 template <class T>
-LOCKSTEP_SWEEP void sweep_lamb(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void sweep_lamb(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* m = r.slots[0];
   const T* v = r.slots[1];
@@ -192,8 +200,8 @@ LOCKSTEP_SWEEP void sweep_lamb(const UpdateRange<T>& r, const UpdateScalars<T>& 
 }
 
 template <class T>
-LOCKSTEP_SWEEP void sweep_rule(UpdateRule rule, const UpdateRange<T>& r,
-                               const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void sweep_rule(UpdateRule rule, const UpdateRange<T>& r,
+                                const UpdateScalars<T>& s) {
   switch (rule) {
     case UpdateRule::Sgd:
       return sweep_sgd(r, s);
@@ -221,8 +229,8 @@ inline constexpr std::int64_t kNormBlock = 256;
 inline constexpr std::size_t kNormSums = 4;
 
 template <class T>
-LOCKSTEP_SWEEP void copy_block(NormOf what, const UpdateRange<T>& r, const UpdateScalars<T>& s,
-                               T* block) {
+LOCKSTEP_INLINE void copy_block(NormOf what, const UpdateRange<T>& r, const UpdateScalars<T>& s,
+                                T* block) {
   const T* p = r.parameter;
   const T* g = r.gradient;
   const T* m = r.slots[0];
@@ -237,8 +245,8 @@ LOCKSTEP_SWEEP void copy_block(NormOf what, const UpdateRange<T>& r, const Updat
 }
 
 template <class T>
-LOCKSTEP_SWEEP double sum_of_squares(NormOf what, const UpdateRange<T>& r,
-                                     const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE double sum_of_squares(NormOf what, const UpdateRange<T>& r,
+                                      const UpdateScalars<T>& s) {
   typedef T Elements __attribute__((vector_size(kNormSums * sizeof(T))));
   typedef double Sums __attribute__((vector_size(kNormSums * sizeof(double))));
   Sums even{};
@@ -262,7 +270,5 @@ LOCKSTEP_SWEEP double sum_of_squares(NormOf what, const UpdateRange<T>& r,
   even += odd;
   return (even[0] + even[1]) + (even[2] + even[3]);
 }
-
-#undef LOCKSTEP_SWEEP
 
 }  // namespace lockstep
