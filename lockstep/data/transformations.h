@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-NodePtr make_tensors(std::vector<Column> columns);
+// `name` becomes part of the signature.
+NodePtr make_tensors(std::vector<Column> columns, std::string name = "tensors");
 NodePtr make_range(std::int64_t count);
 NodePtr make_generator(Generator generator, GeneratorOptions options);
 

@@ -44,15 +44,15 @@ class TensorsCursor final : public Cursor {
 
 class TensorsNode final : public DatasetNode {
  public:
-  explicit TensorsNode(std::vector<Column> columns)
-      : table_(std::make_shared<Table>(std::move(columns))) {}
+  TensorsNode(std::vector<Column> columns, std::string name)
+      : table_(std::make_shared<Table>(std::move(columns))), name_(std::move(name)) {}
 
-  std::string name() const override { return "tensors"; }
+  std::string name() const override { return name_; }
   std::vector<NodePtr> inputs() const override { return {}; }
   std::vector<ElementSpec> element_spec() const override { return table_->spec(); }
   std::int64_t cardinality() const override { return table_->rows(); }
   std::string signature() const override {
-    return fmt::format("tensors({}: {})", table_->rows(), describe(table_->spec()));
+    return fmt::format("{}({}: {})", name_, table_->rows(), describe(table_->spec()));
   }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<TensorsCursor>(table_, context.epoch);
@@ -60,12 +60,13 @@ class TensorsNode final : public DatasetNode {
 
  private:
   std::shared_ptr<const Table> table_;
+  std::string name_;
 };
 
 }  // namespace
 
-NodePtr make_tensors(std::vector<Column> columns) {
-  return std::make_shared<TensorsNode>(std::move(columns));
+NodePtr make_tensors(std::vector<Column> columns, std::string name) {
+  return std::make_shared<TensorsNode>(std::move(columns), std::move(name));
 }
 
 }  // namespace lockstep
