@@ -35,6 +35,29 @@ class Descriptor {
   int number_;
 };
 
+bool write_all(int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+// Makes a rename last through a power failure. Some file systems cannot sync folders and say
+// EINVAL: there is nothing to do about it then.
+void sync_folder(const std::filesystem::path& file) {
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (descriptor.number() < 0) fail_with_cause(file, "its folder cannot be synced", errno);
+  if (::fsync(descriptor.number()) != 0 && errno != EINVAL) {
+    fail_with_cause(file, "its folder cannot be synced", errno);
+  }
+}
+
+}  // namespace
+
 // A new file beside another, under a name of its own, that is deleted unless it is kept.
 class TemporaryFile {
  public:
@@ -66,29 +89,6 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
-bool write_all(int descriptor, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
-// Makes a rename last through a power failure. Some file systems cannot sync folders and say
-// EINVAL: there is nothing to do about it then.
-void sync_folder(const std::filesystem::path& file) {
-  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-  Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (descriptor.number() < 0) fail_with_cause(file, "its folder cannot be synced", errno);
-  if (::fsync(descriptor.number()) != 0 && errno != EINVAL) {
-    fail_with_cause(file, "its folder cannot be synced", errno);
-  }
-}
-
-}  // namespace
-
 std::shared_ptr<Buffer> read_file(const std::filesystem::path& file) {
   // A pipe that nobody writes to must not make the open wait.
   Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -114,20 +114,33 @@ std::shared_ptr<Buffer> read_file(const std::filesystem::path& file) {
 
 void write_file(const std::filesystem::path& file,
                 std::span<const std::span<const std::byte>> pieces) {
-  TemporaryFile temporary(file);
-  for (std::span<const std::byte> piece : pieces) {
-    if (!write_all(temporary.descriptor().number(), piece)) {
-      fail_with_cause(file, "cannot be written", errno);
-    }
+  FileWriter writer(file);
+  for (std::span<const std::byte> piece : pieces) writer.append(piece);
+  writer.commit();
+}
+
+FileWriter::FileWriter(const std::filesystem::path& file)
+    : file_(file), temporary_(std::make_unique<TemporaryFile>(file)) {}
+
+FileWriter::~FileWriter() = default;
+FileWriter::FileWriter(FileWriter&&) noexcept = default;
+FileWriter& FileWriter::operator=(FileWriter&&) noexcept = default;
+
+void FileWriter::append(std::span<const std::byte> bytes) {
+  if (!write_all(temporary_->descriptor().number(), bytes)) {
+    fail_with_cause(file_, "cannot be written", errno);
   }
-  if (::fsync(temporary.descriptor().number()) != 0 || !temporary.descriptor().close()) {
-    fail_with_cause(file, "cannot be written", errno);
+}
+
+void FileWriter::commit() {
+  if (::fsync(temporary_->descriptor().number()) != 0 || !temporary_->descriptor().close()) {
+    fail_with_cause(file_, "cannot be written", errno);
   }
-  if (::rename(temporary.path().c_str(), file.c_str()) != 0) {
-    fail_with_cause(file, "cannot be replaced", errno);
+  if (::rename(temporary_->path().c_str(), file_.c_str()) != 0) {
+    fail_with_cause(file_, "cannot be replaced", errno);
   }
-  temporary.keep();
-  sync_folder(file);
+  temporary_->keep();
+  sync_folder(file_);
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Whole files in and out of the host's memory.
+// Files in and out of the host's memory.
 #pragma once
 
 #include <cstddef>
@@ -20,5 +20,24 @@ std::shared_ptr<Buffer> read_file(const std::filesystem::path& file);
 // naming the file and the cause, where that fails; no temporary file is left.
 void write_file(const std::filesystem::path& file,
                 std::span<const std::span<const std::byte>> pieces);
+
+// The same piece by piece: the file appears when it is committed, and where it is not, nothing is
+// left. DataError, naming the file and the cause, from every call.
+class FileWriter {
+ public:
+  explicit FileWriter(const std::filesystem::path& file);
+  ~FileWriter();
+  FileWriter(FileWriter&&) noexcept;
+  FileWriter& operator=(FileWriter&&) noexcept;
+
+  const std::filesystem::path& file() const { return file_; }
+  void append(std::span<const std::byte> bytes);
+  // The last call.
+  void commit();
+
+ private:
+  std::filesystem::path file_;
+  std::unique_ptr<class TemporaryFile> temporary_;
+};
 
 }  // namespace lockstep

@@ -1,30 +1,13 @@
 #include "lockstep/train/event_writer.h"
 
-#include <array>
 #include <chrono>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/sources/tfrecord.h"
 #include "lockstep/train/event.pb.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::array<std::uint32_t, 256> make_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    std::uint32_t remainder = byte;
-    for (int bit = 0; bit < 8; ++bit) {
-      remainder = (remainder & 1) != 0 ? (remainder >> 1) ^ 0x82F63B78u : remainder >> 1;
-    }
-    table[byte] = remainder;
-  }
-  return table;
-}
-
-template <class T>
-void append_little_endian(std::string& bytes, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
-}
 
 double wall_time() {
   using namespace std::chrono;
@@ -43,20 +26,6 @@ std::filesystem::path free_name(const std::filesystem::path& folder) {
 }
 
 }  // namespace
-
-std::uint32_t crc32c(std::string_view bytes) {
-  static constexpr std::array<std::uint32_t, 256> kTable = make_table();
-  std::uint32_t remainder = 0xFFFFFFFFu;
-  for (const char byte : bytes) {
-    remainder = kTable[(remainder ^ static_cast<unsigned char>(byte)) & 0xFF] ^ (remainder >> 8);
-  }
-  return remainder ^ 0xFFFFFFFFu;
-}
-
-std::uint32_t masked_crc32c(std::string_view bytes) {
-  const std::uint32_t crc = crc32c(bytes);
-  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
-}
 
 EventWriter::EventWriter(const std::filesystem::path& folder) {
   std::error_code error;
@@ -85,12 +54,8 @@ void EventWriter::scalar(const std::string& tag, double value, std::int64_t step
 }
 
 void EventWriter::record(const std::string& bytes) {
-  std::string length;
-  append_little_endian(length, static_cast<std::uint64_t>(bytes.size()));
-  std::string framed = length;
-  append_little_endian(framed, masked_crc32c(length));
-  framed += bytes;
-  append_little_endian(framed, masked_crc32c(bytes));
+  std::string framed;
+  append_tfrecord(framed, bytes);
   stream_.write(framed.data(), static_cast<std::streamsize>(framed.size()));
 }
 

@@ -7,13 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <string_view>
 
 namespace lockstep {
-
-// CRC-32C (Castagnoli), and the form of it that records carry.
-std::uint32_t crc32c(std::string_view bytes);
-std::uint32_t masked_crc32c(std::string_view bytes);
 
 class EventWriter {
  public:

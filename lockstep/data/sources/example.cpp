@@ -1,0 +1,533 @@
+// Records are read where they lie: the wire format is walked once for the features that were asked
+// for, and their values are decoded straight into tensors. Encodings that no writer produces but
+// the format allows (a list in two pieces, say) are first brought into the usual form by protobuf.
+#include "lockstep/data/sources/example.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <optional>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/sources/example.pb.h"
+
+namespace lockstep {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+enum class Kind { None = 0, Bytes = 1, Floats = 2, Integers = 3 };  // as the fields are numbered
+
+constexpr std::size_t kMostNamed = 10;  // names of features in a message
+
+std::string_view describe(Kind kind) {
+  switch (kind) {
+    case Kind::Bytes:
+      return "bytes (bytes_list)";
+    case Kind::Floats:
+      return "floats (float_list)";
+    case Kind::Integers:
+      return "integers (int64_list)";
+    case Kind::None:
+      break;
+  }
+  return "nothing";
+}
+
+Kind kind_read_as(DType dtype) {
+  switch (dtype) {
+    case DType::U8:
+      return Kind::Bytes;
+    case DType::F32:
+    case DType::F64:
+      return Kind::Floats;
+    case DType::I32:
+    case DType::I64:
+    case DType::Bool:
+      return Kind::Integers;
+    case DType::F16:
+    case DType::BF16:
+      break;
+  }
+  return Kind::None;
+}
+
+// What the wire says of one feature: the bytes of its list.
+struct Found {
+  bool present = false;
+  Kind kind = Kind::None;
+  std::string_view list;
+};
+
+enum class Wire { Good, Unusual, Damaged };
+
+// The fields of one message.
+class Message {
+ public:
+  explicit Message(std::string_view bytes)
+      : bytes_(bytes),
+        in_(reinterpret_cast<const std::uint8_t*>(bytes.data()), static_cast<int>(bytes.size())) {}
+
+  // The next field's tag; 0 at the end, and for damage, which good() tells apart.
+  std::uint32_t tag() {
+    if (!good_ || in_.CurrentPosition() == static_cast<int>(bytes_.size())) return 0;
+    const std::uint32_t tag = in_.ReadTag();
+    good_ = WireFormatLite::GetTagFieldNumber(tag) != 0;
+    return good_ ? tag : 0;
+  }
+
+  std::string_view delimited() {
+    std::uint32_t size = 0;
+    const bool read = in_.ReadVarint32(&size);
+    const auto at = static_cast<std::size_t>(in_.CurrentPosition());
+    good_ = good_ && read && size <= bytes_.size() - at && in_.Skip(static_cast<int>(size));
+    return good_ ? bytes_.substr(at, size) : std::string_view();
+  }
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    good_ = good_ && in_.ReadVarint64(&value);
+    return value;
+  }
+  float fixed() {
+    std::uint32_t bits = 0;
+    good_ = good_ && in_.ReadLittleEndian32(&bits);
+    return std::bit_cast<float>(bits);
+  }
+  void pass_over(std::uint32_t tag) {
+    good_ = good_ && WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_END_GROUP &&
+            WireFormatLite::SkipField(&in_, tag);
+  }
+  bool good() const { return good_; }
+
+ private:
+  std::string_view bytes_;
+  CodedInputStream in_;
+  bool good_ = true;
+};
+
+constexpr std::uint32_t delimited_tag(int field) {
+  return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+}
+
+// The list of a Feature.
+Wire find_list(std::string_view feature, Found& found) {
+  found = {};
+  Message message(feature);
+  int lists = 0;
+  while (const std::uint32_t tag = message.tag()) {
+    if (tag == delimited_tag(1) || tag == delimited_tag(2) || tag == delimited_tag(3)) {
+      found.kind = static_cast<Kind>(WireFormatLite::GetTagFieldNumber(tag));
+      found.list = message.delimited();
+      ++lists;
+    } else {
+      message.pass_over(tag);
+    }
+  }
+  if (!message.good()) return Wire::Damaged;
+  found.present = lists > 0;  // a feature without a list is none
+  return lists > 1 ? Wire::Unusual : Wire::Good;
+}
+
+// Calls visit(name, feature's bytes) for each entry of the map in an Example.
+template <class Visit>
+Wire walk(std::string_view example, Visit visit) {
+  if (example.size() > std::numeric_limits<int>::max()) return Wire::Damaged;
+  Message message(example);
+  std::string_view features;
+  int count = 0;
+  while (const std::uint32_t tag = message.tag()) {
+    if (tag == delimited_tag(1)) {
+      features = message.delimited();
+      ++count;
+    } else {
+      message.pass_over(tag);
+    }
+  }
+  if (!message.good()) return Wire::Damaged;
+  if (count > 1) return Wire::Unusual;
+  Message entries(features);
+  while (const std::uint32_t tag = entries.tag()) {
+    if (tag != delimited_tag(1)) {
+      entries.pass_over(tag);
+      continue;
+    }
+    Message entry(entries.delimited());
+    std::string_view name, value;
+    int values = 0;
+    while (const std::uint32_t part = entry.tag()) {
+      if (part == delimited_tag(1)) {
+        name = entry.delimited();
+      } else if (part == delimited_tag(2)) {
+        value = entry.delimited();
+        ++values;
+      } else {
+        entry.pass_over(part);
+      }
+    }
+    if (!entry.good() || !entries.good()) return Wire::Damaged;
+    if (values > 1) return Wire::Unusual;
+    const Wire wire = visit(name, value);
+    if (wire != Wire::Good) return wire;
+  }
+  return entries.good() ? Wire::Good : Wire::Damaged;
+}
+
+// Calls packed(bytes) for each run of values in a list of numbers, single(message) for each value
+// that stands alone, of the given wire type; false for damage.
+template <class Packed, class Single>
+bool walk_numbers(std::string_view list, WireFormatLite::WireType type, Packed packed,
+                  Single single) {
+  Message message(list);
+  while (const std::uint32_t tag = message.tag()) {
+    if (tag == delimited_tag(1)) {
+      const std::string_view run = message.delimited();
+      if (message.good() && !packed(run)) return false;
+    } else if (tag == WireFormatLite::MakeTag(1, type)) {
+      single(message);
+    } else {
+      message.pass_over(tag);
+    }
+  }
+  return message.good();
+}
+
+// How many floats a list has; nothing for damage. Then they can be copied.
+std::optional<std::size_t> count_floats(std::string_view list) {
+  std::size_t count = 0;
+  const bool good = walk_numbers(
+      list, WireFormatLite::WIRETYPE_FIXED32,
+      [&](std::string_view run) {
+        count += run.size() / sizeof(float);
+        return run.size() % sizeof(float) == 0;
+      },
+      [&](Message& message) {
+        message.fixed();
+        ++count;
+      });
+  return good ? std::optional(count) : std::nullopt;
+}
+
+void copy_floats(std::string_view list, float* to) {
+  walk_numbers(
+      list, WireFormatLite::WIRETYPE_FIXED32,
+      [&](std::string_view run) {
+        if (std::endian::native == std::endian::little && !run.empty()) {
+          std::memcpy(to, run.data(), run.size());
+          to += run.size() / sizeof(float);
+        } else {
+          Message values(run);
+          for (std::size_t i = 0; i < run.size() / sizeof(float); ++i) *to++ = values.fixed();
+        }
+        return true;
+      },
+      [&](Message& message) { *to++ = message.fixed(); });
+}
+
+// At most how many integers a list has, and as many where it is not damaged: a varint ends with the
+// byte whose highest bit is clear.
+std::size_t count_integers(std::string_view list) {
+  std::size_t count = 0;
+  walk_numbers(
+      list, WireFormatLite::WIRETYPE_VARINT,
+      [&](std::string_view run) {
+        count += static_cast<std::size_t>(std::ranges::count_if(
+            run, [](char byte) { return static_cast<signed char>(byte) >= 0; }));
+        return true;
+      },
+      [&](Message& message) {
+        message.varint();
+        ++count;
+      });
+  return count;
+}
+
+// Reads a varint; null where it is damaged.
+const char* read_varint(const char* at, const char* end, std::uint64_t& value) {
+  value = 0;
+  for (int shift = 0; shift < 70 && at < end; shift += 7) {
+    const auto byte = static_cast<unsigned char>(*at++);
+    value |= std::uint64_t{byte & 0x7Fu} << shift;
+    if (byte < 0x80) return at;
+  }
+  return nullptr;
+}
+
+// Calls take(value) for each value of a list of integers; false for damage.
+template <class Take>
+bool for_each_integer(std::string_view list, Take take) {
+  return walk_numbers(
+      list, WireFormatLite::WIRETYPE_VARINT,
+      [&](std::string_view run) {
+        const char* const end = run.data() + run.size();
+        std::uint64_t value = 0;
+        for (const char* at = run.data(); at != end;) {
+          at = read_varint(at, end, value);
+          if (at == nullptr) return false;
+          take(static_cast<std::int64_t>(value));
+        }
+        return true;
+      },
+      [&](Message& message) {
+        const std::uint64_t value = message.varint();
+        if (message.good()) take(static_cast<std::int64_t>(value));
+      });
+}
+
+// Calls take(value) for each byte string of a list; false for damage.
+template <class Take>
+bool for_each_string(std::string_view list, Take take) {
+  Message message(list);
+  while (const std::uint32_t tag = message.tag()) {
+    if (tag == delimited_tag(1)) {
+      const std::string_view value = message.delimited();
+      if (message.good()) take(value);
+    } else {
+      message.pass_over(tag);
+    }
+  }
+  return message.good();
+}
+
+// Fills a tensor from an element on.
+void fill(Tensor& tensor, std::size_t begin, double value) {
+  dispatch(tensor.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::span<T> values = tensor.values<T>();
+    std::fill(values.begin() + static_cast<std::ptrdiff_t>(begin), values.end(),
+              static_cast<T>(value));
+  });
+}
+
+Shape with_rows(std::int64_t rows, std::span<const std::int64_t> row) {
+  std::vector<std::int64_t> dims{rows};
+  dims.insert(dims.end(), row.begin(), row.end());
+  return Shape(std::move(dims));
+}
+
+// Makes the tensor of one feature of one record.
+class FeatureReader {
+ public:
+  FeatureReader(const FeatureSpec& spec, std::string_view file, std::int64_t record)
+      : spec_(spec), file_(file), record_(record) {}
+
+  Tensor missing() const {
+    if (spec_.missing.defined()) {
+      if (spec_.missing.shape() == spec_.shape || spec_.length == FeatureLength::Variable) {
+        return spec_.missing;
+      }
+      Tensor tensor(spec_.dtype, spec_.shape);
+      fill(tensor, 0, spec_.missing.item());
+      return tensor;
+    }
+    return allocate(0);
+  }
+
+  Tensor read(const Found& found) const {
+    const Kind expected = kind_read_as(spec_.dtype);
+    if (found.kind != expected) {
+      fail_feature(fmt::format("it holds {}, but {} is read from {}", describe(found.kind),
+                               name_of(spec_.dtype), describe(expected)));
+    }
+    if (expected == Kind::Bytes) return read_bytes(found.list);
+    if (expected == Kind::Floats) return read_floats(found.list);
+    if (spec_.dtype == DType::I32) return read_integers<std::int32_t>(found.list);
+    if (spec_.dtype == DType::Bool) return read_integers<bool>(found.list);
+    return read_integers<std::int64_t>(found.list);
+  }
+
+ private:
+  [[noreturn]] void fail_feature(const std::string& what) const {
+    fail<DataError>("{}: record {}: feature '{}': {}", file_, record_, spec_.name, what);
+  }
+
+  // The tensor for this many values, padded already.
+  Tensor allocate(std::size_t values) const {
+    const std::span<const std::int64_t> dims = spec_.shape.dims();
+    const auto count = static_cast<std::int64_t>(values);
+    if (spec_.length == FeatureLength::Fixed) {
+      if (count != spec_.shape.elements()) {
+        fail_feature(fmt::format(
+            "{} values, but the shape {} needs {}{}", count, spec_.shape, spec_.shape.elements(),
+            spec_.shape.rank() == 0 ? "; FeatureLength::Variable reads any number" : ""));
+      }
+      return Tensor(spec_.dtype, spec_.shape);
+    }
+    const bool padded = spec_.length == FeatureLength::Padded;
+    const std::span<const std::int64_t> row = padded ? dims.subspan(1) : dims;
+    std::int64_t of_row = 1;
+    for (std::int64_t extent : row) of_row *= extent;
+    if (of_row == 0 ? count != 0 : count % of_row != 0) {
+      fail_feature(fmt::format("{} values are no whole number of rows of {}", count, of_row));
+    }
+    const std::int64_t rows = of_row == 0 ? 0 : count / of_row;
+    if (!padded) return Tensor(spec_.dtype, with_rows(rows, row));
+    if (rows > dims[0]) {
+      fail_feature(fmt::format("{} rows, but the padded shape {} has room for {}", rows,
+                               spec_.shape, dims[0]));
+    }
+    Tensor tensor(spec_.dtype, spec_.shape);
+    if (spec_.pad != 0) fill(tensor, values, spec_.pad);
+    return tensor;
+  }
+
+  Tensor read_bytes(std::string_view list) const {
+    std::string_view bytes;
+    std::size_t strings = 0;
+    const bool good = for_each_string(list, [&](std::string_view value) {
+      bytes = value;
+      ++strings;
+    });
+    if (!good) fail_damaged();
+    if (strings != 1) {
+      fail_feature(fmt::format("{} byte strings, where one is expected", strings));
+    }
+    Tensor tensor = allocate(bytes.size());
+    if (!bytes.empty()) std::memcpy(tensor.raw(), bytes.data(), bytes.size());
+    return tensor;
+  }
+
+  Tensor read_floats(std::string_view list) const {
+    const std::optional<std::size_t> count = count_floats(list);
+    if (!count) fail_damaged();
+    Tensor tensor = allocate(*count);
+    if (spec_.dtype == DType::F32) {
+      copy_floats(list, tensor.values<float>().data());
+    } else {
+      std::vector<float> values(*count);
+      copy_floats(list, values.data());
+      std::ranges::copy(values, tensor.values<double>().begin());
+    }
+    return tensor;
+  }
+
+  template <class T>
+  Tensor read_integers(std::string_view list) const {
+    Tensor tensor = allocate(count_integers(list));
+    T* const begin = tensor.values<T>().data();
+    T* to = begin;
+    const bool good = for_each_integer(list, [&](std::int64_t value) {
+      const T narrow = static_cast<T>(value);
+      if (static_cast<std::int64_t>(narrow) != value) {
+        fail_feature(fmt::format("value {} is {}, which {} cannot hold", to - begin, value,
+                                 name_of(spec_.dtype)));
+      }
+      *to++ = narrow;
+    });
+    if (!good) fail_damaged();
+    return tensor;
+  }
+
+  [[noreturn]] void fail_damaged() const { fail_feature("its values are damaged"); }
+
+  const FeatureSpec& spec_;
+  std::string_view file_;
+  std::int64_t record_;
+};
+
+void check(const FeatureSpec& spec) {
+  require(kind_read_as(spec.dtype) != Kind::None,
+          "[example] feature '{}': {} cannot be read from an Example; f32, f64, i32, i64, bool and "
+          "u8 can",
+          spec.name, name_of(spec.dtype));
+  require(spec.length != FeatureLength::Padded || spec.shape.rank() > 0,
+          "[example] feature '{}': a scalar cannot be padded; give the shape to pad to", spec.name);
+  if (!spec.missing.defined()) return;
+  const Shape& shape = spec.missing.shape();
+  const bool fits =
+      spec.length == FeatureLength::Variable
+          ? shape.rank() == spec.shape.rank() + 1 && with_rows(shape[0], spec.shape.dims()) == shape
+          : shape == spec.shape || shape.rank() == 0;
+  require(spec.missing.dtype() == spec.dtype && fits,
+          "[example] feature '{}': {} {} cannot stand in for a missing one of {} {}", spec.name,
+          name_of(spec.missing.dtype()), shape, name_of(spec.dtype), spec.shape);
+}
+
+std::string names_in(std::string_view example) {
+  std::vector<std::string> names;
+  walk(example, [&](std::string_view name, std::string_view) {
+    names.push_back(fmt::format("'{}'", name));
+    return Wire::Good;
+  });
+  if (names.empty()) return "none";
+  std::ranges::sort(names);
+  const std::size_t count = names.size();
+  names.resize(std::min(count, kMostNamed));
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return count > kMostNamed ? text + ", …" : text;
+}
+
+}  // namespace
+
+ExampleParser::ExampleParser(std::vector<FeatureSpec> features) : features_(std::move(features)) {
+  require(!features_.empty(), "[example] no feature is asked for; name at least one");
+  for (std::size_t i = 0; i < features_.size(); ++i) {
+    check(features_[i]);
+    const bool first = by_name_.emplace(features_[i].name, i).second;
+    require(first, "[example] feature '{}' is asked for twice", features_[i].name);
+  }
+}
+
+std::vector<Tensor> ExampleParser::parse(std::string_view bytes, std::string_view file,
+                                         std::int64_t record) const {
+  std::vector<Found> found(features_.size());
+  const auto find = [&](std::string_view name, std::string_view feature) {
+    const auto at = by_name_.find(name);
+    return at == by_name_.end() ? Wire::Good : find_list(feature, found[at->second]);
+  };
+  std::string usual;
+  Wire wire = walk(bytes, find);
+  if (wire == Wire::Unusual) {
+    examples::Example example;
+    wire = example.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ? Wire::Good
+                                                                                : Wire::Damaged;
+    if (wire == Wire::Good) {
+      usual = example.SerializeAsString();
+      bytes = usual;
+      found.assign(features_.size(), {});
+      wire = walk(bytes, find);
+    }
+  }
+  if (wire != Wire::Good) {
+    fail<DataError>("{}: record {}: its {} bytes are no tf.train.Example", file, record,
+                    bytes.size());
+  }
+  std::vector<Tensor> tensors;
+  tensors.reserve(features_.size());
+  for (std::size_t i = 0; i < features_.size(); ++i) {
+    const FeatureReader reader(features_[i], file, record);
+    if (!found[i].present && features_[i].length == FeatureLength::Fixed &&
+        !features_[i].missing.defined()) {
+      fail<DataError>("{}: record {}: feature '{}' is not there; the record has {}", file, record,
+                      features_[i].name, names_in(bytes));
+    }
+    tensors.push_back(found[i].present ? reader.read(found[i]) : reader.missing());
+  }
+  return tensors;
+}
+
+std::string serialize_example(const std::map<std::string, FeatureValue>& features) {
+  examples::Example example;
+  for (const auto& [name, value] : features) {
+    examples::Entry& entry = *example.mutable_features()->add_entry();
+    entry.set_name(name);
+    examples::Feature& feature = *entry.mutable_value();
+    if (const auto* text = std::get_if<std::string>(&value)) {
+      feature.mutable_byte_strings()->add_value(*text);
+    } else if (const auto* texts = std::get_if<std::vector<std::string>>(&value)) {
+      for (const std::string& part : *texts) feature.mutable_byte_strings()->add_value(part);
+    } else if (const auto* floats = std::get_if<std::vector<float>>(&value)) {
+      feature.mutable_floats()->mutable_value()->Assign(floats->begin(), floats->end());
+    } else {
+      const auto& integers = std::get<std::vector<std::int64_t>>(value);
+      feature.mutable_integers()->mutable_value()->Assign(integers.begin(), integers.end());
+    }
+  }
+  return example.SerializeAsString();
+}
+
+}  // namespace lockstep
