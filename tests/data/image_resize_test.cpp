@@ -1,0 +1,377 @@
+#include "lockstep/data/image/resize.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numbers>
+
+#include "lockstep/base/random.h"
+
+namespace lockstep {
+namespace {
+
+Tensor noise(int height, int width, int channels, std::uint64_t stream = 0) {
+  RandomSequence random(3, stream);
+  Tensor image(DType::U8, {height, width, channels});
+  for (std::uint8_t& value : image.values<std::uint8_t>()) {
+    value = static_cast<std::uint8_t>(random.below(256));
+  }
+  return image;
+}
+
+// The filters as their authors write them, in double precision.
+double filter_of(Interpolation interpolation, double x) {
+  x = std::abs(x);
+  const auto sinc = [](double t) {
+    return t < 1e-9 ? 1.0 : std::sin(std::numbers::pi * t) / (std::numbers::pi * t);
+  };
+  const auto cubic = [x](double b, double c) {
+    if (x < 1) {
+      return ((12 - 9 * b - 6 * c) * x * x * x + (-18 + 12 * b + 6 * c) * x * x + 6 - 2 * b) / 6;
+    }
+    if (x < 2) {
+      return ((-b - 6 * c) * x * x * x + (6 * b + 30 * c) * x * x + (-12 * b - 48 * c) * x + 8 * b +
+              24 * c) /
+             6;
+    }
+    return 0.0;
+  };
+  switch (interpolation) {
+    case Interpolation::Bilinear:
+      return std::max(0.0, 1 - x);
+    case Interpolation::Bicubic:
+      return cubic(0, 0.5);
+    case Interpolation::MitchellCubic:
+      return cubic(1.0 / 3, 1.0 / 3);
+    case Interpolation::Lanczos3:
+      return x < 3 ? sinc(x) * sinc(x / 3) : 0;
+    case Interpolation::Lanczos5:
+      return x < 5 ? sinc(x) * sinc(x / 5) : 0;
+    case Interpolation::Gaussian:
+      return x < 1.5 ? std::exp(-2 * x * x) : 0;
+    default:
+      return 0;
+  }
+}
+
+// One axis's weights as a full matrix: no tables, no supports, all pixels for every output.
+std::vector<double> weights_of(int in, int out, int i, const ResizeOptions& options) {
+  std::vector<double> weights(static_cast<std::size_t>(in));
+  const double scale = static_cast<double>(in) / out;
+  const double centre = (i + 0.5) * scale;
+  const double stretch = options.antialias ? std::max(scale, 1.0) : 1.0;
+  double sum = 0;
+  for (int k = 0; k < in; ++k) {
+    double& weight = weights[static_cast<std::size_t>(k)];
+    if (options.interpolation == Interpolation::Nearest) {
+      weight = k == std::min(in - 1, static_cast<int>(std::floor(centre))) ? 1 : 0;
+    } else if (options.interpolation == Interpolation::Area) {
+      weight = std::max(0.0, std::min(k + 1.0, (i + 1) * scale) - std::max<double>(k, i * scale));
+    } else {
+      weight = filter_of(options.interpolation, (k + 0.5 - centre) / stretch);
+    }
+    sum += weight;
+  }
+  for (double& weight : weights) weight /= sum;
+  return weights;
+}
+
+std::vector<double> naive_resize(const Tensor& image, int height, int width,
+                                 const ResizeOptions& options) {
+  const int from_height = static_cast<int>(image.shape()[0]);
+  const int from_width = static_cast<int>(image.shape()[1]);
+  const int channels = static_cast<int>(image.shape()[2]);
+  const auto pixels = image.values<std::uint8_t>();
+  std::vector<double> out;
+  for (int y = 0; y < height; ++y) {
+    const auto down = weights_of(from_height, height, y, options);
+    for (int x = 0; x < width; ++x) {
+      const auto across = weights_of(from_width, width, x, options);
+      for (int c = 0; c < channels; ++c) {
+        double sum = 0;
+        for (int i = 0; i < from_height; ++i) {
+          for (int j = 0; j < from_width; ++j) {
+            sum += down[static_cast<std::size_t>(i)] * across[static_cast<std::size_t>(j)] *
+                   pixels[static_cast<std::size_t>((i * from_width + j) * channels + c)];
+          }
+        }
+        out.push_back(sum);
+      }
+    }
+  }
+  return out;
+}
+
+const std::vector<Interpolation> kAll = {Interpolation::Nearest,  Interpolation::Bilinear,
+                                         Interpolation::Bicubic,  Interpolation::Area,
+                                         Interpolation::Lanczos3, Interpolation::Lanczos5,
+                                         Interpolation::Gaussian, Interpolation::MitchellCubic};
+
+TEST(ImageResize, EveryInterpolationFollowsItsDefinition) {
+  const std::vector<std::array<int, 4>> sizes = {{7, 9, 3, 4},   {7, 9, 13, 20}, {5, 5, 5, 5},
+                                                 {12, 3, 4, 10}, {1, 1, 3, 2},   {16, 16, 1, 1},
+                                                 {31, 17, 6, 17}};
+  for (const auto& [height, width, to_height, to_width] : sizes) {
+    for (const int channels : {1, 2, 3, 4}) {
+      const Tensor image = noise(height, width, channels);
+      for (const Interpolation interpolation : kAll) {
+        for (const bool antialias : {false, true}) {
+          const ResizeOptions options{.interpolation = interpolation, .antialias = antialias};
+          const Tensor result = resize_image(image, to_height, to_width, options);
+          const auto expected = naive_resize(image, to_height, to_width, options);
+          // Without antialiasing, bicubic weights are those of 1024 places between two pixels.
+          const bool by_table = interpolation == Interpolation::Bicubic && !antialias;
+          const auto values = result.values<float>();
+          for (std::size_t i = 0; i < expected.size(); ++i) {
+            ASSERT_NEAR(values[i], expected[i], by_table ? 0.4 : 1e-3)
+                << static_cast<int>(interpolation) << " " << antialias << " " << height << "x"
+                << width << " to " << to_height << "x" << to_width;
+          }
+        }
+      }
+    }
+  }
+}
+
+// jax.image.resize (jax 0.10) of the picture below, to (3, 4) and (9, 2).
+TEST(ImageResize, AgreesWithJax) {
+  Tensor image(DType::F32, {7, 9, 1});
+  for (int y = 0; y < 7; ++y) {
+    for (int x = 0; x < 9; ++x) {
+      image.values<float>()[static_cast<std::size_t>(y * 9 + x)] =
+          static_cast<float>((y * 37 + x * 91 + y * x * 13) % 256);
+    }
+  }
+  struct Case {
+    Interpolation interpolation;
+    bool antialias;
+    int height;
+    int width;
+    std::vector<float> expected;
+  };
+  const std::vector<Case> cases = {
+      {Interpolation::Bilinear,
+       true,
+       3,
+       4,
+       {105.3755f, 123.8362f, 114.9512f, 156.6163f, 138.2572f, 147.7432f, 149.3902f, 154.3849f,
+        141.8816f, 139.0139f, 135.6620f, 141.0898f}},
+      {Interpolation::Bilinear,
+       false,
+       3,
+       4,
+       {86.9583f, 87.2083f, 98.1250f, 183.7083f, 192.2500f, 228.7500f, 233.2500f, 205.7500f,
+        137.5417f, 167.6250f, 144.3750f, 174.4584f}},
+      {Interpolation::Bilinear,
+       true,
+       9,
+       2,
+       {94.0986f, 121.9014f, 125.6667f, 139.2911f, 127.2410f, 130.7339f, 124.0078f, 125.3819f,
+        174.8591f, 182.1267f, 133.1659f, 146.3271f, 137.5446f, 146.5837f, 145.9296f, 144.4366f,
+        136.6338f, 123.3662f}},
+      {Interpolation::Bicubic,
+       true,
+       3,
+       4,
+       {102.1136f, 129.2454f, 107.5138f, 160.7492f, 137.9104f, 147.2365f, 148.6733f, 154.1120f,
+        144.3323f, 138.3115f, 138.0823f, 140.3833f}},
+      {Interpolation::Bicubic,
+       true,
+       9,
+       2,
+       {85.8290f, 126.7518f, 124.9850f, 144.9523f, 125.7131f, 130.1463f, 118.9561f, 121.9217f,
+        175.1568f, 183.3476f, 130.3370f, 143.6035f, 133.7698f, 147.1360f, 147.4892f, 145.5705f,
+        141.2874f, 116.6409f}},
+      {Interpolation::Lanczos3,
+       true,
+       3,
+       4,
+       {102.1593f, 134.5388f, 99.3420f, 161.8116f, 138.1661f, 148.7453f, 148.9641f, 155.3185f,
+        146.0189f, 132.5366f, 144.3798f, 140.0483f}},
+      {Interpolation::Lanczos5,
+       false,
+       3,
+       4,
+       {53.8045f, 74.1269f, 83.9886f, 195.3969f, 212.7383f, 239.9729f, 244.5527f, 226.7268f,
+        151.8472f, 203.9986f, 163.2842f, 208.0080f}},
+  };
+  for (const Case& one : cases) {
+    const Tensor result =
+        resize_image(image, one.height, one.width,
+                     {.interpolation = one.interpolation, .antialias = one.antialias});
+    for (std::size_t i = 0; i < one.expected.size(); ++i) {
+      EXPECT_NEAR(result.values<float>()[i], one.expected[i], 2e-3)
+          << static_cast<int>(one.interpolation) << one.antialias << " value " << i;
+    }
+  }
+}
+
+// TensorFlow's bicubic weights, half-way and at the edge: ±1/16 and 9/16, what is outside given to
+// what is inside.
+TEST(ImageResize, BicubicGivesTheEdgesWeightToWhatIsInside) {
+  const Tensor image = Tensor::of<float>({16, 32, 48, 80}, {1, 4, 1});
+  const Tensor result =
+      resize_image(image, 1, 2, {.interpolation = Interpolation::Bicubic, .antialias = false});
+  const double inside = 9.0 / 16 + 9.0 / 16 - 1.0 / 16;
+  EXPECT_NEAR(result.values<float>()[0], (9 * 16 + 9 * 32 - 48) / 16.0 / inside, 1e-4);
+  EXPECT_NEAR(result.values<float>()[1], (-32 + 9 * 48 + 9 * 80) / 16.0 / inside, 1e-4);
+}
+
+TEST(ImageResize, BytesAreRoundedAndStayInRange) {
+  const Tensor image = noise(9, 11, 3);
+  for (const Interpolation interpolation : kAll) {
+    const ResizeOptions floats{.interpolation = interpolation, .antialias = true};
+    ResizeOptions bytes = floats;
+    bytes.dtype = DType::U8;
+    const Tensor exact = resize_image(image, 20, 17, floats);
+    const Tensor rounded = resize_image(image, 20, 17, bytes);
+    for (std::size_t i = 0; i < exact.values<float>().size(); ++i) {
+      const float value = std::clamp(exact.values<float>()[i], 0.0f, 255.0f);
+      ASSERT_NEAR(rounded.values<std::uint8_t>()[i], value, 0.5001);
+    }
+  }
+}
+
+TEST(ImageResize, APlainPictureStaysPlain) {
+  Tensor image(DType::U8, {37, 23, 3});
+  for (std::uint8_t& value : image.values<std::uint8_t>()) value = 201;
+  for (const Interpolation interpolation : kAll) {
+    for (const bool antialias : {false, true}) {
+      const Tensor result =
+          resize_image(image, 11, 40, {.interpolation = interpolation, .antialias = antialias});
+      for (const float value : result.values<float>()) ASSERT_NEAR(value, 201, 1e-3);
+    }
+  }
+}
+
+TEST(ImageResize, AResizerGivesTheSameWhateverItDidBefore) {
+  Resizer used;
+  for (int i = 0; i < 6; ++i) {
+    const Tensor image = noise(5 + 7 * i, 40 - 6 * i, 1 + i % 4, static_cast<std::uint64_t>(i));
+    const ResizeOptions options{.interpolation = kAll[static_cast<std::size_t>(i)],
+                                .antialias = i % 2 == 0};
+    EXPECT_TRUE(used.resize(image, 14, 9, options).same_bits(resize_image(image, 14, 9, options)));
+  }
+}
+
+TEST(ImageResize, NanBeyondTheReachOfAWeightDoesNotSpread) {
+  Tensor image(DType::F32, {1, 8, 1});
+  image.values<float>()[7] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor result = resize_image(image, 1, 4);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(result.values<float>()[i], 0);
+}
+
+TEST(ImageResize, WhatCannotBeResizedIsRefused) {
+  EXPECT_THROW(resize_image(Tensor(DType::U8, {4, 4}), 2, 2), UsageError);
+  EXPECT_THROW(resize_image(Tensor(DType::I32, {4, 4, 3}), 2, 2), UsageError);
+  EXPECT_THROW(resize_image(Tensor(DType::U8, {4, 4, 3}), 0, 2), UsageError);
+  EXPECT_THROW(resize_image(Tensor(DType::U8, {0, 4, 3}), 2, 2), UsageError);
+  EXPECT_THROW(interpolation_named("cubic"), UsageError);
+  EXPECT_EQ(interpolation_named("mitchellcubic"), Interpolation::MitchellCubic);
+}
+
+TEST(ImageLoops, EveryInstructionSetGivesTheSameBits) {
+  const Tensor bytes = noise(8, 101, 4);
+  Tensor floats = bytes.cast(DType::F32);
+  const std::size_t count = floats.values<float>().size();
+  RandomSequence random(5, 5);
+  for (float& value : floats.values<float>()) value += random.uniform() - 0.5f;
+
+  // All that a set of loops computes from the same input, one after the other.
+  const auto run = [&](const ImageLoops& loops) {
+    std::vector<std::uint32_t> bits;
+    const auto keep = [&bits](const auto& values) {
+      for (const auto value : values) {
+        std::uint32_t word = 0;
+        std::memcpy(&word, &value, sizeof value);
+        bits.push_back(word);
+      }
+    };
+    for (const int outputs : {1, 2, 7, 50, 133}) {
+      for (const bool antialias : {false, true}) {
+        AxisWeights axis;
+        axis.fill(whole_axis(101), outputs, {.antialias = antialias});
+        FixedColumns columns;
+        for (const int channels : {1, 3, 4}) {
+          columns.fill(axis, 0, channels == 1 ? 1 : 4);
+          AxisWeights down;
+          down.fill(whole_axis(8), 5, {.antialias = antialias});
+          FixedRows rows;
+          rows.fill(down);
+          std::vector<const std::uint8_t*> taps;
+          std::vector<std::uint8_t> padded(8 * (404 + kRowSlack));
+          for (std::size_t y = 0; y < 8; ++y) {
+            std::copy_n(bytes.values<std::uint8_t>().data() + y * 404, 404,
+                        padded.data() + y * (404 + kRowSlack));
+          }
+          for (int k = 0; k < 2 * rows.tap_pairs(); ++k) {
+            const int row = std::min(down.first(2) + k, 7);
+            taps.push_back(padded.data() + static_cast<std::size_t>(row) * (404 + kRowSlack));
+          }
+          std::vector<std::int16_t> blended(404 + 4 + kRowSlack);
+          loops.blend_rows(taps.data(), rows.weights(2), rows.tap_pairs(), 404, blended.data());
+          keep(std::span(blended).first(404));
+          std::fill(blended.begin() + 404, blended.end(), std::int16_t{0});
+          FixedAffine affine{.bias = {5, -7, 1000000, 3}, .scale = {1e-6f, 3e-6f, 2e-7f, 1e-3f}};
+          std::vector<float> out(static_cast<std::size_t>(outputs * channels));
+          if (channels == 1) {
+            loops.blend_gray_columns(blended.data(), columns, affine, out.data());
+          } else {
+            loops.blend_columns(blended.data(), columns, affine, channels, out.data());
+          }
+          keep(out);
+          out.assign(out.size(), 0);
+          loops.blend_float_columns(floats.values<float>().data(), axis, channels, out.data());
+          keep(out);
+        }
+      }
+    }
+    const float* in = floats.values<float>().data();
+    const std::vector<const float*> rows = {in, in + 404, in + 808};
+    const std::vector<float> weights = {0.3f, -0.1f, 0.8f};
+    std::vector<float> out(404);
+    loops.blend_float_rows(rows.data(), weights.data(), 3, 404, out.data());
+    keep(out);
+    std::vector<std::uint8_t> narrow(count);
+    loops.to_bytes(in, count, narrow.data());
+    keep(narrow);
+    std::vector<std::uint16_t> half(count);
+    loops.to_f16(in, count, half.data());
+    keep(half);
+    loops.to_bf16(in, count, half.data());
+    keep(half);
+    const std::size_t pixels = count / 3;
+    std::vector<float> planes(3 * pixels);
+    float* red = planes.data();
+    float* green = red + pixels;
+    float* blue = green + pixels;
+    loops.split(in, pixels, red, green, blue);
+    loops.brightness(red, 1.2f, pixels);
+    loops.contrast(green, 77.7f, 0.7f, pixels);
+    loops.saturation(red, green, blue, 1.3f, pixels);
+    loops.hue(red, green, blue, 0.13f, pixels);
+    keep(planes);
+    const double sum = loops.sum_of_gray(red, green, blue, pixels);
+    keep(std::vector<float>{static_cast<float>(sum)});
+    std::vector<float> joined(3 * pixels);
+    loops.join(red, green, blue, weights.data(), weights.data(), pixels, joined.data());
+    keep(joined);
+    return bits;
+  };
+
+  const auto expected = run(image_loops(ImageIsa::Any));
+  for (const ImageIsa isa : {ImageIsa::Avx2, ImageIsa::Avx512}) {
+    if (!has_isa(isa)) {
+      EXPECT_THROW(image_loops(isa), UsageError);
+      continue;
+    }
+    EXPECT_EQ(run(image_loops(isa)), expected) << static_cast<int>(isa);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
