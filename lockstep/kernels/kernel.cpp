@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/op_def.h"
+#include "lockstep/kernels/choice.h"
 
 namespace lockstep {
 namespace {
@@ -27,19 +28,36 @@ bool KernelCall::row_major() const {
          std::all_of(node.outputs.begin(), node.outputs.end(), plain);
 }
 
+KernelLibrary::KernelLibrary() = default;
+KernelLibrary::~KernelLibrary() = default;
+KernelLibrary::KernelLibrary(KernelLibrary&&) noexcept = default;
+KernelLibrary& KernelLibrary::operator=(KernelLibrary&&) noexcept = default;
+
 void KernelLibrary::add(Op op, KernelDef def) {
   const auto index = static_cast<std::size_t>(op);
   if (defs_.size() <= index) defs_.resize(index + 1);
   defs_[index].push_back(std::move(def));
 }
 
+const std::vector<KernelDef>& KernelLibrary::defs(Op op) const {
+  static const std::vector<KernelDef> kNone;
+  const auto index = static_cast<std::size_t>(op);
+  return index < defs_.size() ? defs_[index] : kNone;
+}
+
 const KernelDef& KernelLibrary::find(const KernelCall& call) const {
-  const auto index = static_cast<std::size_t>(call.node.op);
-  if (index < defs_.size()) {
-    for (const KernelDef& def : defs_[index]) {
-      if (def.supports == nullptr ? call.row_major() : def.supports(call)) return def;
+  const auto supports = [&](const KernelDef& def) {
+    return def.supports == nullptr ? call.row_major() : def.supports(call);
+  };
+  const std::vector<KernelDef>& all = defs(call.node.op);
+  if (measured_ != nullptr) {
+    const std::string chosen = measured_->chosen(call);
+    for (const KernelDef& def : all) {
+      if (def.name == chosen && supports(def)) return def;
     }
   }
+  const auto first = std::find_if(all.begin(), all.end(), supports);
+  if (first != all.end()) return *first;
   std::vector<std::string> types;
   for (std::size_t i = 0; i < call.in_count(); ++i) types.push_back(call.input(i).type.str());
   fail<UsageError>("[{}] {}: there is no kernel for ({}) {} on this device",
@@ -47,17 +65,25 @@ const KernelDef& KernelLibrary::find(const KernelCall& call) const {
                    call.attrs().str());
 }
 
+void KernelLibrary::choose_by_measuring(MeasuringOptions options, KernelChoices known) {
+  measured_ = std::make_unique<MeasuredChoice>(std::move(options), std::move(known));
+}
+
+KernelChoices KernelLibrary::choices() const {
+  return measured_ == nullptr ? KernelChoices() : measured_->choices();
+}
+
 NodeLayouts KernelLibrary::layouts(const Graph& graph, const Node& node) const {
   const KernelCall call{graph, node};
-  const auto index = static_cast<std::size_t>(node.op);
-  if (index < defs_.size()) {
-    for (const KernelDef& def : defs_[index]) {
-      if (def.layouts != nullptr) {
-        NodeLayouts wish = def.layouts(call);
-        if (!wish.inputs.empty() || !wish.outputs.empty()) return wish;
-      }
-    }
+  std::vector<MeasuredChoice::Candidate> candidates;
+  for (const KernelDef& def : defs(node.op)) {
+    if (def.layouts == nullptr) continue;
+    NodeLayouts wish = def.layouts(call);
+    if (wish.inputs.empty() && wish.outputs.empty()) continue;
+    if (measured_ == nullptr) return wish;
+    candidates.push_back({&def, std::move(wish)});
   }
+  if (!candidates.empty()) return candidates[measured_->choose(call, candidates, *this)].layouts;
   return {std::vector<Layout>(node.inputs.size()), std::vector<Layout>(node.outputs.size())};
 }
 
@@ -76,13 +102,15 @@ std::unique_ptr<Kernel> make_kernel(KernelFunction function) {
   return std::make_unique<FunctionKernel>(std::move(function));
 }
 
+KernelLibrary make_cpu_kernels() {
+  KernelLibrary library;
+  add_onednn_kernels(library);
+  add_reference_kernels(library);
+  return library;
+}
+
 const KernelLibrary& cpu_kernels() {
-  static const KernelLibrary library = [] {
-    KernelLibrary result;
-    add_onednn_kernels(result);
-    add_reference_kernels(result);
-    return result;
-  }();
+  static const KernelLibrary library = make_cpu_kernels();
   return library;
 }
 

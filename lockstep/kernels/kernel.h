@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -66,13 +67,36 @@ struct KernelDef {
   bool (*fuses_activation)(const KernelCall& call, std::string_view activation) = nullptr;
 };
 
+// How kernels are measured where a library chooses by it.
+struct MeasuringOptions {
+  int runs = 3;                              // of each kernel, behind a first; the fastest counts
+  double most_seconds = 5.0;                 // in all; afterwards the first kernel is taken
+  std::function<std::int64_t()> clock = {};  // in nanoseconds; none: the steady clock
+};
+
+// For each kind of node (op, attributes, types) the name of the kernel that computes it.
+using KernelChoices = std::map<std::string, std::string>;
+
+class MeasuredChoice;
+
 // The kernels of a device kind: for each op an ordered list, of which the first that supports a
-// node computes it.
+// node computes it, unless the library is told to measure.
 class KernelLibrary final : public Backend {
  public:
+  KernelLibrary();
+  ~KernelLibrary() override;
+  KernelLibrary(KernelLibrary&&) noexcept;
+  KernelLibrary& operator=(KernelLibrary&&) noexcept;
+
   void add(Op op, KernelDef def);  // behind those already there
   // The first kernel for a node; UsageError where there is none.
   const KernelDef& find(const KernelCall& call) const;
+
+  // From now on the fastest kernel computes a node, and runs differ in their last bits where
+  // kernels do: see choice.h. `known` are choices of an earlier run, which are not measured again.
+  void choose_by_measuring(MeasuringOptions options = {}, KernelChoices known = {});
+  // What was chosen by measuring so far.
+  KernelChoices choices() const;
 
   NodeLayouts layouts(const Graph& graph, const Node& node) const override;
   bool fuses_activation(const Graph& graph, const Node& node,
@@ -80,7 +104,10 @@ class KernelLibrary final : public Backend {
   std::size_t workspace_bytes(const Graph& graph, const Node& node) const override;
 
  private:
+  const std::vector<KernelDef>& defs(Op op) const;
+
   std::vector<std::vector<KernelDef>> defs_;  // by op
+  std::unique_ptr<MeasuredChoice> measured_;  // none: the first in order
 };
 
 // A kernel whose work is a function of its binding, for those that keep nothing else.
@@ -93,6 +120,8 @@ void add_reference_kernels(KernelLibrary& library);
 void add_onednn_kernels(KernelLibrary& library);
 
 // What a CPU device runs: oneDNN's first, the reference for the rest.
+KernelLibrary make_cpu_kernels();
+// The same, made once and shared: its kernels are chosen by their order.
 const KernelLibrary& cpu_kernels();
 // The reference alone.
 const KernelLibrary& reference_kernels();

@@ -3,86 +3,13 @@
 // Layout cannot say, so grouped filters stay row-major and are reordered inside the kernel.
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/onednn/activation.h"
+#include "lockstep/kernels/onednn/convolution.h"
 #include "lockstep/kernels/onednn/onednn.h"
 
 namespace lockstep::onednn {
 namespace {
 
 using dnnl::memory;
-
-// What all three nodes of a convolution share, in oneDNN's terms.
-struct Convolution {
-  ValueType image;
-  ValueType filter;
-  ValueType result;
-  bool biased = false;
-  std::int64_t groups = 1;
-  memory::dims strides, dilates, before, after;
-  dnnl::primitive_attr attributes = user_scratchpad();
-
-  Convolution(const KernelCall& call, ValueType x, ValueType w, ValueType y)
-      : image(std::move(x)), filter(std::move(w)), result(std::move(y)) {
-    groups = call.attrs().integer("groups");
-    const Ints& s = call.attrs().ints("strides");
-    const Ints& d = call.attrs().ints("dilations");
-    const Ints& p = call.attrs().ints("padding");
-    strides = {s[0], s[1]};
-    dilates = {d[0] - 1, d[1] - 1};
-    before = {p[0], p[2]};
-    after = {p[1], p[3]};
-  }
-
-  bool grouped() const { return groups > 1; }
-
-  memory::dims filter_dims() const {
-    const Shape& f = filter.shape;
-    if (!grouped()) return {f[3], f[2], f[0], f[1]};
-    return {groups, f[3] / groups, f[2], f[0], f[1]};
-  }
-  memory::desc any_filter() const {
-    return {filter_dims(), memory::data_type::f32, memory::format_tag::any};
-  }
-  // The filter as it lies row-major: (kh, kw, I, O).
-  memory::desc plain_filter() const {
-    const Shape& f = filter.shape;
-    const std::int64_t o = f[3];
-    const std::int64_t i = f[2] * o;
-    if (!grouped()) return {filter_dims(), memory::data_type::f32, {1, o, f[1] * i, i}};
-    return {filter_dims(), memory::data_type::f32, {o / groups, 1, o, f[1] * i, i}};
-  }
-  memory::desc bias() const {
-    return biased ? memory::desc({filter.shape[3]}, memory::data_type::f32, memory::format_tag::a)
-                  : memory::desc();
-  }
-
-  dnnl::convolution_forward::primitive_desc forward(const memory::desc& x, const memory::desc& w,
-                                                    const memory::desc& y) const {
-    const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_training,
-                                               dnnl::algorithm::convolution_direct, x, w, bias(), y,
-                                               strides, dilates, before, after);
-    return {desc, attributes, engine()};
-  }
-  // oneDNN's gradients want to know the forward convolution that they belong to.
-  dnnl::convolution_forward::primitive_desc hint() const {
-    Convolution plain = *this;
-    plain.attributes = user_scratchpad();
-    return plain.forward(any_desc(image, kImageAxes), any_filter(), any_desc(result, kImageAxes));
-  }
-  dnnl::convolution_backward_data::primitive_desc grad_input(const memory::desc& dx,
-                                                             const memory::desc& w,
-                                                             const memory::desc& dy) const {
-    const dnnl::convolution_backward_data::desc desc(dnnl::algorithm::convolution_direct, dx, w, dy,
-                                                     strides, dilates, before, after);
-    return {desc, attributes, engine(), hint()};
-  }
-  dnnl::convolution_backward_weights::primitive_desc grad_filter(const memory::desc& x,
-                                                                 const memory::desc& dw,
-                                                                 const memory::desc& dy) const {
-    const dnnl::convolution_backward_weights::desc desc(
-        dnnl::algorithm::convolution_direct, x, dw, bias(), dy, strides, dilates, before, after);
-    return {desc, attributes, engine(), hint()};
-  }
-};
 
 // Activations that oneDNN computes with the convolution. Its ReLU is not among them: it makes a NaN
 // zero, and a model that has gone wrong would look as if it had not.
@@ -126,8 +53,8 @@ class SweptKernel final : public Kernel {
   float* result_ = nullptr;
 };
 
-Convolution forward_of(const KernelCall& call) {
-  Convolution conv(call, call.input(0).type, call.input(1).type, call.output(0).type);
+Convolution forward_of(const KernelCall& call, Way way) {
+  Convolution conv(call, way, call.input(0).type, call.input(1).type, call.output(0).type);
   conv.biased = call.in_count() > 2;
   const std::string kind = call.attrs().text_or_empty("activation");
   if (const std::optional<dnnl::algorithm> smooth = post_op_for(kind)) {
@@ -138,12 +65,12 @@ Convolution forward_of(const KernelCall& call) {
   return conv;
 }
 
-Convolution grad_input_of(const KernelCall& call) {
-  return {call, call.output(0).type, call.input(1).type, call.input(0).type};
+Convolution grad_input_of(const KernelCall& call, Way way) {
+  return {call, way, call.output(0).type, call.input(1).type, call.input(0).type};
 }
 
-Convolution grad_filter_of(const KernelCall& call) {
-  Convolution conv(call, call.input(0).type, call.output(0).type, call.input(1).type);
+Convolution grad_filter_of(const KernelCall& call, Way way) {
+  Convolution conv(call, way, call.input(0).type, call.output(0).type, call.input(1).type);
   conv.biased = call.node.outputs.size() > 1;
   return conv;
 }
@@ -161,7 +88,7 @@ auto describe(Make make, const memory::desc& any_first, const memory::desc& any_
               const memory::desc& any_last, Matches matches, const memory::desc& first,
               const memory::desc& filter, const memory::desc& last) {
   auto free = make(any_first, any_filter, any_last);
-  return matches(free) ? free : make(first, filter, last);
+  return free && matches(free) ? free : make(first, filter, last);
 }
 
 bool lies_as(const memory::desc& desc, const ValueInfo& value, const Axes& axes) {
@@ -172,8 +99,8 @@ bool filter_lies_as(const Convolution& conv, const memory::desc& desc, const Val
   return conv.grouped() || lies_as(desc, value, kFilterAxes);
 }
 
-auto forward_desc(const KernelCall& call) {
-  const Convolution conv = forward_of(call);
+auto forward_desc(const KernelCall& call, Way way) {
+  const Convolution conv = forward_of(call, way);
   return describe(
       [&](const auto& x, const auto& w, const auto& y) { return conv.forward(x, w, y); },
       any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
@@ -186,8 +113,8 @@ auto forward_desc(const KernelCall& call) {
       to_desc(call.output(0), kImageAxes));
 }
 
-auto grad_input_desc(const KernelCall& call) {
-  const Convolution conv = grad_input_of(call);
+auto grad_input_desc(const KernelCall& call, Way way) {
+  const Convolution conv = grad_input_of(call, way);
   return describe(
       [&](const auto& dx, const auto& w, const auto& dy) { return conv.grad_input(dx, w, dy); },
       any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
@@ -200,8 +127,8 @@ auto grad_input_desc(const KernelCall& call) {
       to_desc(call.input(0), kImageAxes));
 }
 
-auto grad_filter_desc(const KernelCall& call) {
-  const Convolution conv = grad_filter_of(call);
+auto grad_filter_desc(const KernelCall& call, Way way) {
+  const Convolution conv = grad_filter_of(call, way);
   return describe(
       [&](const auto& x, const auto& dw, const auto& dy) { return conv.grad_filter(x, dw, dy); },
       any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
@@ -301,31 +228,31 @@ std::size_t bytes_for(const Convolution& conv, const memory::desc& filter, bool 
   return own + scratchpad.get_size();
 }
 
-std::unique_ptr<Kernel> make_forward(const KernelCall& call) {
-  const auto desc = forward_desc(call);
+std::unique_ptr<Kernel> make_forward(const KernelCall& call, Way way) {
+  const auto desc = forward_desc(call, way);
   std::vector<PrimitiveKernel::Argument> arguments = {
       {DNNL_ARG_SRC, desc.src_desc(), false, 0},
       {DNNL_ARG_WEIGHTS, desc.weights_desc(), false, 1},
       {DNNL_ARG_DST, desc.dst_desc(), true, 0}};
   if (call.in_count() > 2) arguments.push_back({DNNL_ARG_BIAS, desc.bias_desc(), false, 2});
-  auto kernel = finish(forward_of(call), dnnl::convolution_forward(desc), std::move(arguments),
+  auto kernel = finish(forward_of(call, way), dnnl::convolution_forward(desc), std::move(arguments),
                        desc.weights_desc(), false, desc.scratchpad_desc());
   if (!is_swept(call.attrs().text_or_empty("activation"))) return kernel;
   const std::int64_t elements = call.output(0).layout.elements(call.out_shape(0));
   return std::make_unique<SweptKernel>(std::move(kernel), elements, call.attrs());
 }
 
-std::unique_ptr<Kernel> make_grad_input(const KernelCall& call) {
-  const auto desc = grad_input_desc(call);
-  return finish(grad_input_of(call), dnnl::convolution_backward_data(desc),
+std::unique_ptr<Kernel> make_grad_input(const KernelCall& call, Way way) {
+  const auto desc = grad_input_desc(call, way);
+  return finish(grad_input_of(call, way), dnnl::convolution_backward_data(desc),
                 {{DNNL_ARG_DIFF_SRC, desc.diff_src_desc(), true, 0},
                  {DNNL_ARG_WEIGHTS, desc.weights_desc(), false, 1},
                  {DNNL_ARG_DIFF_DST, desc.diff_dst_desc(), false, 0}},
                 desc.weights_desc(), false, desc.scratchpad_desc());
 }
 
-std::unique_ptr<Kernel> make_grad_filter(const KernelCall& call) {
-  const auto desc = grad_filter_desc(call);
+std::unique_ptr<Kernel> make_grad_filter(const KernelCall& call, Way way) {
+  const auto desc = grad_filter_desc(call, way);
   std::vector<PrimitiveKernel::Argument> arguments = {
       {DNNL_ARG_SRC, desc.src_desc(), false, 0},
       {DNNL_ARG_DIFF_WEIGHTS, desc.diff_weights_desc(), true, 0},
@@ -333,21 +260,22 @@ std::unique_ptr<Kernel> make_grad_filter(const KernelCall& call) {
   if (call.node.outputs.size() > 1) {
     arguments.push_back({DNNL_ARG_DIFF_BIAS, desc.diff_bias_desc(), true, 1});
   }
-  return finish(grad_filter_of(call), dnnl::convolution_backward_weights(desc),
+  return finish(grad_filter_of(call, way), dnnl::convolution_backward_weights(desc),
                 std::move(arguments), desc.diff_weights_desc(), true, desc.scratchpad_desc());
 }
 
-std::size_t forward_workspace(const KernelCall& call) {
-  const auto desc = forward_desc(call);
-  return bytes_for(forward_of(call), desc.weights_desc(), false, desc.scratchpad_desc());
+std::size_t forward_workspace(const KernelCall& call, Way way) {
+  const auto desc = forward_desc(call, way);
+  return bytes_for(forward_of(call, way), desc.weights_desc(), false, desc.scratchpad_desc());
 }
-std::size_t grad_input_workspace(const KernelCall& call) {
-  const auto desc = grad_input_desc(call);
-  return bytes_for(grad_input_of(call), desc.weights_desc(), false, desc.scratchpad_desc());
+std::size_t grad_input_workspace(const KernelCall& call, Way way) {
+  const auto desc = grad_input_desc(call, way);
+  return bytes_for(grad_input_of(call, way), desc.weights_desc(), false, desc.scratchpad_desc());
 }
-std::size_t grad_filter_workspace(const KernelCall& call) {
-  const auto desc = grad_filter_desc(call);
-  return bytes_for(grad_filter_of(call), desc.diff_weights_desc(), true, desc.scratchpad_desc());
+std::size_t grad_filter_workspace(const KernelCall& call, Way way) {
+  const auto desc = grad_filter_desc(call, way);
+  return bytes_for(grad_filter_of(call, way), desc.diff_weights_desc(), true,
+                   desc.scratchpad_desc());
 }
 
 // The layouts that oneDNN picks by itself; row-major for any that a Layout cannot say.
@@ -362,60 +290,101 @@ bool fuses(const KernelCall& call, std::string_view activation) {
   return keeps_padding(activation, call.out_shape(0)[3]);
 }
 
-bool supports_forward(const KernelCall& call) {
+bool is_forward(const KernelCall& call) {
   return f32_and_not_empty(call) && fuses(call, call.attrs().text_or_empty("activation"));
 }
 
-NodeLayouts forward_layouts(const KernelCall& call) {
-  if (!supports_forward(call)) return {};
-  const Convolution conv = forward_of(call);
+NodeLayouts forward_layouts(const KernelCall& call, Way way) {
+  if (!is_forward(call)) return {};
+  const Convolution conv = forward_of(call, way);
   const auto desc = conv.forward(any_desc(conv.image, kImageAxes), conv.any_filter(),
                                  any_desc(conv.result, kImageAxes));
+  if (!desc) return {};
   NodeLayouts wish{{image_layout(desc.src_desc()), filter_layout(conv, desc.weights_desc())},
                    {image_layout(desc.dst_desc())}};
   if (conv.biased) wish.inputs.emplace_back();
   return wish;
 }
 
-NodeLayouts grad_input_layouts(const KernelCall& call) {
+NodeLayouts grad_input_layouts(const KernelCall& call, Way way) {
   if (!f32_and_not_empty(call)) return {};
-  const Convolution conv = grad_input_of(call);
+  const Convolution conv = grad_input_of(call, way);
   const auto desc = conv.grad_input(any_desc(conv.image, kImageAxes), conv.any_filter(),
                                     any_desc(conv.result, kImageAxes));
+  if (!desc) return {};
   return {{image_layout(desc.diff_dst_desc()), filter_layout(conv, desc.weights_desc())},
           {image_layout(desc.diff_src_desc())}};
 }
 
-NodeLayouts grad_filter_layouts(const KernelCall& call) {
+NodeLayouts grad_filter_layouts(const KernelCall& call, Way way) {
   if (!f32_and_not_empty(call)) return {};
-  const Convolution conv = grad_filter_of(call);
+  const Convolution conv = grad_filter_of(call, way);
   const auto desc = conv.grad_filter(any_desc(conv.image, kImageAxes), conv.any_filter(),
                                      any_desc(conv.result, kImageAxes));
+  if (!desc) return {};
   NodeLayouts wish{{image_layout(desc.src_desc()), image_layout(desc.diff_dst_desc())},
                    {filter_layout(conv, desc.diff_weights_desc())}};
   if (conv.biased) wish.outputs.emplace_back();
   return wish;
 }
 
+// The first way takes any layouts; another those in which oneDNN has it.
+template <Way kWay>
+KernelDef forward_def(std::string_view name) {
+  return {.name = name,
+          .supports =
+              [](const KernelCall& call) {
+                return is_forward(call) && (kWay == Way::First || forward_desc(call, kWay));
+              },
+          .make = [](const KernelCall& call) { return make_forward(call, kWay); },
+          .workspace_bytes = [](const KernelCall& call) { return forward_workspace(call, kWay); },
+          .layouts = [](const KernelCall& call) { return forward_layouts(call, kWay); },
+          .fuses_activation = fuses};
+}
+
+template <Way kWay>
+KernelDef grad_input_def(std::string_view name) {
+  return {
+      .name = name,
+      .supports =
+          [](const KernelCall& call) {
+            return f32_and_not_empty(call) && (kWay == Way::First || grad_input_desc(call, kWay));
+          },
+      .make = [](const KernelCall& call) { return make_grad_input(call, kWay); },
+      .workspace_bytes = [](const KernelCall& call) { return grad_input_workspace(call, kWay); },
+      .layouts = [](const KernelCall& call) { return grad_input_layouts(call, kWay); }};
+}
+
+template <Way kWay>
+KernelDef grad_filter_def(std::string_view name) {
+  return {
+      .name = name,
+      .supports =
+          [](const KernelCall& call) {
+            return f32_and_not_empty(call) && (kWay == Way::First || grad_filter_desc(call, kWay));
+          },
+      .make = [](const KernelCall& call) { return make_grad_filter(call, kWay); },
+      .workspace_bytes = [](const KernelCall& call) { return grad_filter_workspace(call, kWay); },
+      .layouts = [](const KernelCall& call) { return grad_filter_layouts(call, kWay); }};
+}
+
 }  // namespace
 
 void add_conv(KernelLibrary& library) {
-  library.add(Op::Conv2D, {.name = "onednn.conv2d",
-                           .supports = supports_forward,
-                           .make = make_forward,
-                           .workspace_bytes = forward_workspace,
-                           .layouts = forward_layouts,
-                           .fuses_activation = fuses});
-  library.add(Op::Conv2DGradInput, {.name = "onednn.conv2d_grad_input",
-                                    .supports = f32_and_not_empty,
-                                    .make = make_grad_input,
-                                    .workspace_bytes = grad_input_workspace,
-                                    .layouts = grad_input_layouts});
-  library.add(Op::Conv2DGradFilter, {.name = "onednn.conv2d_grad_filter",
-                                     .supports = f32_and_not_empty,
-                                     .make = make_grad_filter,
-                                     .workspace_bytes = grad_filter_workspace,
-                                     .layouts = grad_filter_layouts});
+  library.add(Op::Conv2D, forward_def<Way::First>("onednn.conv2d"));
+  library.add(Op::Conv2D, forward_def<Way::Second>("onednn.conv2d.second"));
+  library.add(Op::Conv2D, forward_def<Way::Third>("onednn.conv2d.third"));
+  library.add(Op::Conv2D, forward_def<Way::Winograd>("onednn.conv2d.winograd"));
+  const Op input = Op::Conv2DGradInput;
+  library.add(input, grad_input_def<Way::First>("onednn.conv2d_grad_input"));
+  library.add(input, grad_input_def<Way::Second>("onednn.conv2d_grad_input.second"));
+  library.add(input, grad_input_def<Way::Third>("onednn.conv2d_grad_input.third"));
+  library.add(input, grad_input_def<Way::Winograd>("onednn.conv2d_grad_input.winograd"));
+  const Op filter = Op::Conv2DGradFilter;
+  library.add(filter, grad_filter_def<Way::First>("onednn.conv2d_grad_filter"));
+  library.add(filter, grad_filter_def<Way::Second>("onednn.conv2d_grad_filter.second"));
+  library.add(filter, grad_filter_def<Way::Third>("onednn.conv2d_grad_filter.third"));
+  library.add(filter, grad_filter_def<Way::Winograd>("onednn.conv2d_grad_filter.winograd"));
 }
 
 }  // namespace lockstep::onednn

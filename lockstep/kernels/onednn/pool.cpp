@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
