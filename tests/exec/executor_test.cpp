@@ -5,20 +5,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/passes/pipeline.h"
+#include "zero_variable.h"
 
 namespace lockstep {
 namespace {
 
-VariableRef make_variable(std::string name, Shape shape, DType dtype = DType::F32) {
-  auto variable = std::make_shared<Variable>();
-  variable->name = std::move(name);
-  variable->shape = std::move(shape);
-  variable->dtype = dtype;
-  return variable;
-}
-
 TEST(Executor, AVariableKeepsItsValueFromStepToStep) {
-  const VariableRef counter = make_variable("counter", Shape{}, DType::I64);
+  const VariableRef counter = zero_variable("counter", Shape{}, DType::I64);
   Graph graph;
   const Value before = graph.variable(counter);
   assign(counter, before + 1.0);
@@ -33,7 +26,7 @@ TEST(Executor, AVariableKeepsItsValueFromStepToStep) {
 }
 
 TEST(Executor, TwoPlansShareOneState) {
-  const VariableRef weight = make_variable("weight", Shape{2});
+  const VariableRef weight = zero_variable("weight", Shape{2});
   State state(host(), 1);
   Graph writer;
   assign(weight, writer.input("x", {DType::F32, Shape{2}}));

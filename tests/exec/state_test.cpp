@@ -6,16 +6,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/ops.h"
+#include "zero_variable.h"
 
 namespace lockstep {
 namespace {
-
-VariableRef make_variable(std::string name, Shape shape) {
-  auto variable = std::make_shared<Variable>();
-  variable->name = std::move(name);
-  variable->shape = std::move(shape);
-  return variable;
-}
 
 Tensor counted(const Shape& shape) {
   Tensor tensor(DType::F32, shape);
@@ -30,7 +24,7 @@ TEST(State, AValueComesBackAsItWasWhateverTheLayout) {
       {}, {{3, 2, 0, 1}, {}}, {{3, 2, 0, 1}, {{2, 8}, {3, 8}}}, {{0, 3, 1, 2}, {{3, 8}}}};
   for (const Layout& layout : layouts) {
     State state(host(), 1);
-    const VariableRef variable = make_variable("kernel", shape);
+    const VariableRef variable = zero_variable("kernel", shape);
     state.add(variable, layout);
     state.set(*variable, counted(shape));
     EXPECT_TRUE(state.get(*variable).same_bits(counted(shape))) << layout.str();
@@ -38,7 +32,7 @@ TEST(State, AValueComesBackAsItWasWhateverTheLayout) {
 }
 
 TEST(State, ABlockedLayoutPutsElementsWhereItSays) {
-  const VariableRef variable = make_variable("kernel", Shape{2, 10});
+  const VariableRef variable = zero_variable("kernel", Shape{2, 10});
   State state(host(), 1);
   state.add(variable, Layout{{1, 0}, {{1, 8}}});  // blocks of eight columns, then rows, then lanes
   state.set(*variable, counted(variable->shape));
@@ -60,10 +54,10 @@ TEST(State, VariablesThatAreUpdatedTogetherLieSideBySide) {
   std::vector<VariableRef> parameters;
   inputs.slots.resize(1);
   for (int i = 0; i < 4; ++i) {
-    parameters.push_back(make_variable(fmt::format("p{}", i), Shape{5 + i}));
+    parameters.push_back(zero_variable(fmt::format("p{}", i), Shape{5 + i}));
     inputs.parameters.push_back(graph.variable(parameters.back()));
     inputs.gradients.push_back(graph.input(fmt::format("g{}", i), {DType::F32, Shape{5 + i}}));
-    inputs.slots[0].push_back(graph.variable(make_variable(fmt::format("v{}", i), Shape{5 + i})));
+    inputs.slots[0].push_back(graph.variable(zero_variable(fmt::format("v{}", i), Shape{5 + i})));
   }
   update(inputs, "sgd", {{"momentum", 0.9}, {"nesterov", false}});
   State state(host(), 1);
@@ -75,7 +69,7 @@ TEST(State, VariablesThatAreUpdatedTogetherLieSideBySide) {
 }
 
 TEST(State, AForeignValueIsRefusedByName) {
-  const VariableRef variable = make_variable("dense/kernel", Shape{2, 3});
+  const VariableRef variable = zero_variable("dense/kernel", Shape{2, 3});
   State state(host(), 1);
   state.add(variable);
   try {

@@ -4,6 +4,7 @@
 
 #include "kernels/evaluate.h"
 #include "kernels/op_case_check.h"
+#include "zero_variable.h"
 
 namespace lockstep {
 namespace {
@@ -381,12 +382,7 @@ double loss_after_steps(const KernelLibrary& library, int steps) {
     return graph.variable(random_variable(std::move(name), std::move(shape)));
   };
   const auto zeros = [&](std::string name, Shape shape) {
-    return graph.variable(
-        std::make_shared<Variable>(Variable{.name = std::move(name),
-                                            .shape = std::move(shape),
-                                            .initializer = [](Tensor& target, std::uint64_t) {
-                                              fill(target, {Fill::Kind::Uniform, 0, 0}, 0, 0);
-                                            }}));
+    return graph.variable(zero_variable(std::move(name), std::move(shape)));
   };
   for (const auto& [name, shape] : std::vector<std::pair<std::string, Shape>>{
            {"first", {3, 3, 3, 5}}, {"second", {3, 3, 5, 11}}}) {

@@ -6,16 +6,10 @@
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/kernels/kernel.h"
 #include "lockstep/plan/plan.h"
+#include "zero_variable.h"
 
 namespace lockstep {
 namespace {
-
-VariableRef make_variable(std::string name, Shape shape) {
-  auto variable = std::make_shared<Variable>();
-  variable->name = std::move(name);
-  variable->shape = std::move(shape);
-  return variable;
-}
 
 const Allocation& place_of(const Plan& plan, std::string_view output) {
   return plan.values[static_cast<std::size_t>(plan.graph.output_id(output))];
@@ -71,7 +65,7 @@ TEST(Planner, AReshapeCostsNoStepAndNoMemory) {
 
 TEST(Planner, AVariableIsChangedBehindAllThatReadIt) {
   Graph graph;
-  const VariableRef counter = make_variable("counter", Shape{});
+  const VariableRef counter = zero_variable("counter", Shape{});
   const Value before = graph.variable(counter);
   assign(counter, before + 1.0);
   // Read behind the assignment in the graph, through a view: still the value from before.
@@ -82,7 +76,7 @@ TEST(Planner, AVariableIsChangedBehindAllThatReadIt) {
 
 TEST(Planner, TwoChangesOfOneVariableAreRefused) {
   Graph graph;
-  const VariableRef counter = make_variable("counter", Shape{});
+  const VariableRef counter = zero_variable("counter", Shape{});
   assign(counter, graph.variable(counter) + 1.0);
   assign(counter, graph.variable(counter) + 2.0);
   EXPECT_THROW(make_plan(std::move(graph), reference_kernels()), UsageError);
@@ -96,7 +90,7 @@ TEST(Planner, GradientsOfOneUpdateLieSideBySide) {
   inputs.iterations = graph.scalar(0, DType::I64);
   std::vector<ValueId> gradients;
   for (int i = 0; i < 5; ++i) {
-    const VariableRef parameter = make_variable(fmt::format("p{}", i), Shape{10 + i});
+    const VariableRef parameter = zero_variable(fmt::format("p{}", i), Shape{10 + i});
     inputs.parameters.push_back(graph.variable(parameter));
     inputs.gradients.push_back(exp(graph.variable(parameter)));
     gradients.push_back(inputs.gradients.back().id());

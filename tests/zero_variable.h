@@ -1,0 +1,20 @@
+// A variable for tests: named, of a shape, and zero until something is written to it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "lockstep/graph/variable.h"
+
+namespace lockstep {
+
+inline VariableRef zero_variable(std::string name, Shape shape, DType dtype = DType::F32) {
+  auto variable = std::make_shared<Variable>();
+  variable->name = std::move(name);
+  variable->shape = std::move(shape);
+  variable->dtype = dtype;
+  return variable;
+}
+
+}  // namespace lockstep
