@@ -200,7 +200,7 @@ void ElementFileWriter::write_out(std::string_view bytes) {
   }
 }
 
-ElementFile::ElementFile(const std::filesystem::path& path) : bytes_(open_file(path)) {
+ElementFile::ElementFile(std::unique_ptr<RandomAccess> bytes) : bytes_(std::move(bytes)) {
   const std::uint64_t size = bytes_->size();
   const auto expect = [&](bool holds, const char* what) {
     if (!holds) {

@@ -57,7 +57,8 @@ class ElementFileWriter {
 // A finished file. DataError, naming the file and the record, where it is damaged.
 class ElementFile {
  public:
-  explicit ElementFile(const std::filesystem::path& path);
+  explicit ElementFile(const std::filesystem::path& path) : ElementFile(open_file(path)) {}
+  explicit ElementFile(std::unique_ptr<RandomAccess> bytes);
 
   const std::string& head() const { return head_; }
   std::int64_t count() const { return count_; }

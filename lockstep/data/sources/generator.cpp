@@ -1,0 +1,185 @@
+// Elements of the user's own making. The position is how many calls were made: a function has no
+// other that could be written down. To go there, it is called as many times again, unless the user
+// says how it can begin anywhere (GeneratorOptions::seek).
+#include <algorithm>
+#include <exception>
+
+#include "lockstep/data/named_error.h"
+#include "lockstep/data/transformations.h"
+
+namespace lockstep {
+namespace {
+
+// A generator that fails again and again is at its end, whatever on_error says.
+constexpr int kMostFailuresInARow = 1000;
+
+struct Source {
+  Generator generator;
+  GeneratorOptions options;
+
+  std::string name() const {
+    return options.name.empty() ? "generator" : "generator " + options.name;
+  }
+};
+
+class GeneratorCursor final : public Cursor {
+ public:
+  GeneratorCursor(std::shared_ptr<const Source> source, const Context& context, Stage& stage)
+      : source_(std::move(source)), context_(context), stage_(stage) {}
+
+  std::optional<Element> next() override {
+    if (error_) std::rethrow_exception(error_);
+    if (ended_) return std::nullopt;
+    try {
+      open();
+      std::optional<Element> element = call();
+      ended_ = !element;
+      return element;
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    const GeneratorOptions& options = source_->options;
+    const bool counted = options.cardinality && options.on_error == OnError::Raise;
+    if (!options.seek || !counted || error_) return Cursor::skip(count);
+    const std::int64_t passed =
+        std::min(count, std::max<std::int64_t>(0, *options.cardinality - calls_));
+    calls_ += passed;
+    if (passed > 0) function_ = nullptr;
+    return passed;
+  }
+
+  void save(PositionWriter& state) const override {
+    state.word(static_cast<std::uint64_t>(calls_));
+    state.word(ended_ ? 1 : 0);
+  }
+  void restore(PositionReader& state) override {
+    calls_ = state.count(std::numeric_limits<std::int64_t>::max());
+    ended_ = state.count(1) == 1;
+  }
+
+ private:
+  std::string place(std::int64_t number) const {
+    return place_of(source_->name(), {context_.epoch, static_cast<std::uint64_t>(number)});
+  }
+
+  // Begins the pass where calls_ says.
+  void open() {
+    if (function_ != nullptr) return;
+    try {
+      if (source_->options.seek) {
+        function_ = source_->options.seek(context_.epoch, calls_);
+      } else {
+        function_ = source_->generator(context_.epoch);
+      }
+      require(function_ != nullptr, "the generator returned no function");
+    } catch (...) {
+      rethrow_at(fmt::format("[{}] the beginning of epoch {}: ", source_->name(), context_.epoch));
+    }
+    if (!source_->options.seek) pass_former_calls();
+  }
+
+  void pass_former_calls() {
+    for (std::int64_t number = 0; number < calls_; ++number) {
+      bool there = true;
+      try {
+        there = function_().has_value();
+      } catch (...) {
+        if (source_->options.on_error == OnError::Raise) rethrow_at(place(number));
+      }
+      require(there,
+              "[{}] epoch {} ends after {} elements, and the position is behind {}: the generator "
+              "has changed since",
+              source_->name(), context_.epoch, number, calls_);
+    }
+  }
+
+  std::optional<Element> call() {
+    for (int failures = 0;; ++failures) {
+      std::optional<Element> element;
+      const std::int64_t number = calls_;
+      try {
+        try {
+          element = function_();
+        } catch (...) {
+          rethrow_at(place(number));
+        }
+      } catch (const Error& error) {
+        if (source_->options.on_error == OnError::Raise) throw;
+        if (failures == kMostFailuresInARow) {
+          fail<DataError>("{}, and so did the {} elements before it", error.what(), failures);
+        }
+        context_.runtime->skipped(stage_, error.what());
+        ++calls_;
+        continue;
+      }
+      if (!element) return std::nullopt;
+      check(*element, number);
+      element->sample = {.epoch = context_.epoch, .number = static_cast<std::uint64_t>(number)};
+      ++calls_;
+      return element;
+    }
+  }
+
+  void check(const Element& element, std::int64_t number) const {
+    const std::vector<ElementSpec>& spec = source_->options.spec;
+    require(element.size() == spec.size(), "{}the generator gave {} components instead of {} ({})",
+            place(number), element.size(), spec.size(), describe(spec));
+    for (std::size_t i = 0; i < spec.size(); ++i) {
+      const Tensor& tensor = element[i];
+      require(tensor.defined(), "{}component {} is no tensor", place(number), i);
+      const bool fits = spec[i].varies ? tensor.shape().rank() == spec[i].shape.rank()
+                                       : tensor.shape() == spec[i].shape;
+      require(tensor.dtype() == spec[i].dtype && fits,
+              "{}component {} is {} {}, but the data set was said to give ({})", place(number), i,
+              name_of(tensor.dtype()), tensor.shape(), describe(spec));
+    }
+  }
+
+  std::shared_ptr<const Source> source_;
+  Context context_;
+  Stage& stage_;
+  std::function<std::optional<Element>()> function_;
+  std::int64_t calls_ = 0;  // the number of the next element
+  bool ended_ = false;
+  std::exception_ptr error_;
+};
+
+class GeneratorNode final : public DatasetNode {
+ public:
+  explicit GeneratorNode(Source source) : source_(std::make_shared<Source>(std::move(source))) {}
+
+  std::string name() const override { return source_->name(); }
+  std::vector<NodePtr> inputs() const override { return {}; }
+  std::vector<ElementSpec> element_spec() const override { return source_->options.spec; }
+  std::int64_t cardinality() const override {
+    if (source_->options.on_error == OnError::Skip) return kUnknown;
+    return source_->options.cardinality.value_or(kUnknown);
+  }
+  std::string signature() const override {
+    return fmt::format("{}({})", source_->name(), describe(source_->options.spec));
+  }
+  std::unique_ptr<Cursor> cursor(const Context& context) const override {
+    return std::make_unique<GeneratorCursor>(source_, context, context.runtime->stage(*this));
+  }
+
+ private:
+  std::shared_ptr<const Source> source_;
+};
+
+}  // namespace
+
+NodePtr make_generator(Generator generator, GeneratorOptions options) {
+  require(generator != nullptr || options.seek != nullptr, "[generator] there is no generator");
+  require(!options.spec.empty(), "[generator] say what the generator gives: .spec");
+  require(!options.cardinality || *options.cardinality >= 0,
+          "[generator] {} elements cannot be; leave .cardinality away where it is not known",
+          options.cardinality.value_or(0));
+  return std::make_shared<GeneratorNode>(
+      Source{.generator = std::move(generator), .options = std::move(options)});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+// Keeps the elements of the first pass in a file (element_file.h), which appears when the pass has
+// ended, and is found again by later passes and later runs. Where shard() divides what is kept,
+// each shard has a file of its own.
+#include "lockstep/data/claim.h"
+#include "lockstep/data/element_file.h"
+#include "lockstep/data/transformations.h"
+#include "lockstep/data/transformations/cache_cursor.h"
+#include "lockstep/data/transformations/shard.h"
+
+namespace lockstep {
+namespace {
+
+class FileStore final : public CacheStore {
+ public:
+  // `head`: what the file holds.
+  FileStore(std::filesystem::path path, std::string head)
+      : path_(std::move(path)), head_(std::move(head)) {}
+
+  bool open() override {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path_, ignored)) return false;
+    file_ = std::make_shared<const ElementFile>(path_);
+    require(file_->head() == head_,
+            "[cache] {} holds the elements of the data set {}, not of {}: give another file, or "
+            "delete this one",
+            path_.string(), file_->head(), head_);
+    reader_.emplace(file_);
+    return true;
+  }
+  std::int64_t count() const override { return file_->count(); }
+  Element read(std::int64_t number) override { return reader_->read(number); }
+
+  bool begin() override {
+    claim_ = Claim::make(path_, Claim::Kind::File);
+    if (claim_ != nullptr) writer_.emplace(claim_->descriptor(), path_, head_);
+    return claim_ != nullptr;
+  }
+  void keep(const Element& element) override {
+    or_give_up([&] { writer_->append(element); });
+  }
+  void finish() override {
+    or_give_up([&] {
+      writer_->finish();
+      claim_->publish();
+    });
+    claim_ = nullptr;
+  }
+
+ private:
+  // Where a file cannot be written to the end, nothing of it is left.
+  template <class Write>
+  void or_give_up(Write write) {
+    try {
+      write();
+    } catch (...) {
+      claim_ = nullptr;
+      throw;
+    }
+  }
+
+  std::filesystem::path path_;
+  std::string head_;
+  std::shared_ptr<const ElementFile> file_;
+  std::optional<ElementFile::Reader> reader_;
+  std::unique_ptr<Claim> claim_;
+  std::optional<ElementFileWriter> writer_;
+};
+
+class FileCacheNode final : public DatasetNode {
+ public:
+  FileCacheNode(NodePtr input, std::filesystem::path file)
+      : input_(std::move(input)), file_(std::move(file)), per_shard_(depends_on_shard(*input_)) {}
+
+  std::string name() const override { return "file cache"; }
+  std::vector<NodePtr> inputs() const override { return {input_}; }
+  std::vector<ElementSpec> element_spec() const override { return input_->element_spec(); }
+  std::int64_t cardinality() const override { return input_->cardinality(); }
+  std::string signature() const override { return input_->signature() + ".cache(file)"; }
+  std::unique_ptr<Cursor> cursor(const Context& context) const override {
+    std::filesystem::path file = file_;
+    std::string head =
+        fmt::format("{} giving {}", input_->signature(), describe(input_->element_spec()));
+    if (per_shard_ && context.shards > 1) {
+      file += fmt::format(".{}-of-{}", context.shard, context.shards);
+      head += fmt::format(", shard {} of {}", context.shard, context.shards);
+    }
+    return std::make_unique<CacheCursor>(
+        Input(input_, context.in_epoch(0)), context.epoch,
+        std::make_unique<FileStore>(std::move(file), std::move(head)));
+  }
+
+ private:
+  NodePtr input_;
+  std::filesystem::path file_;
+  bool per_shard_;
+};
+
+}  // namespace
+
+NodePtr make_file_cache(NodePtr input, std::filesystem::path file) {
+  require(!file.empty() && file.has_filename(), "[cache] \"{}\" names no file", file.string());
+  require(input->cardinality() != kInfinite,
+          "[cache] a data set without end cannot be kept; cache it before it is repeated");
+  return std::make_shared<FileCacheNode>(std::move(input), std::move(file));
+}
+
+}  // namespace lockstep

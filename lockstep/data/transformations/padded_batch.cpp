@@ -1,0 +1,225 @@
+// Elements of different extents stacked along a new outermost axis, each filled up behind its ends
+// to the extents that were asked for, or to those of the largest element of its batch. Elements are
+// copied once, straight into the batch.
+//
+// Like a batch it has no position of its own: between batches, its input's says it all.
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/data/buffer_pool.h"
+#include "lockstep/data/transformations.h"
+
+namespace lockstep {
+namespace {
+
+// Fills `count` elements of a dtype with a value.
+void fill(DType dtype, double value, std::int64_t count, std::byte* to) {
+  if (value == 0) {
+    std::fill_n(to, static_cast<std::size_t>(count) * size_of(dtype), std::byte{0});
+    return;
+  }
+  dispatch(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    std::fill_n(reinterpret_cast<T*>(to), count, static_cast<T>(value));
+  });
+}
+
+// Copies a box into the corner of a larger one, line by line of the innermost axis.
+void copy_into_corner(const Tensor& from, std::span<const std::int64_t> extents, std::byte* to) {
+  const std::span<const std::int64_t> dims = from.shape().dims();
+  if (from.elements() == 0) return;
+  if (std::ranges::equal(dims, extents)) {
+    std::memcpy(to, from.raw(), from.bytes());
+    return;
+  }
+  const std::size_t line = static_cast<std::size_t>(dims.back()) * size_of(from.dtype());
+  std::vector<std::int64_t> at(dims.size(), 0);
+  const std::byte* source = from.raw();
+  for (;;) {
+    std::int64_t place = 0;
+    for (std::size_t axis = 0; axis < dims.size(); ++axis) place = place * extents[axis] + at[axis];
+    std::memcpy(to + static_cast<std::size_t>(place) * size_of(from.dtype()), source, line);
+    source += line;
+    std::size_t axis = dims.size() - 1;
+    while (axis > 0 && ++at[axis - 1] == dims[axis - 1]) at[--axis] = 0;
+    if (axis == 0) return;
+  }
+}
+
+class PaddedBatchCursor final : public Cursor {
+ public:
+  PaddedBatchCursor(NodePtr input, const Context& context, std::vector<ElementSpec> spec,
+                    std::int64_t size, PaddedBatchOptions options)
+      : spec_(std::move(spec)),
+        pools_(spec_.size(), BufferPool(context.runtime->memory())),
+        size_(size),
+        options_(std::move(options)),
+        input_(std::move(input), context) {}
+
+  std::optional<Element> next() override {
+    if (error_) std::rethrow_exception(error_);
+    if (behind_.base == nullptr) behind_ = input_.position();
+    std::vector<Element> rows;
+    while (std::ssize(rows) < size_) {
+      std::optional<Element> element = input_.next();
+      if (!element) break;
+      rows.push_back(std::move(*element));
+    }
+    if (rows.empty() || (std::ssize(rows) < size_ && options_.drop_remainder)) {
+      behind_ = input_.position();
+      return std::nullopt;
+    }
+    try {
+      Element batch = assembled(rows);
+      behind_ = input_.position();
+      return batch;
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
+  std::int64_t skip(std::int64_t count) override {
+    std::int64_t passed = 0;
+    while (passed < count) {
+      const std::int64_t rows = input_.skip(size_);
+      if (rows == 0 || (rows < size_ && options_.drop_remainder)) break;
+      ++passed;
+    }
+    behind_ = input_.position();
+    return passed;
+  }
+
+  bool has_state() const override { return false; }
+  void save(PositionWriter&) const override {
+    fail<InternalError>("the state of a cursor without one was asked for");
+  }
+  void restore(PositionReader& state) override { input_.restore(state); }
+  Position position() override { return behind_.base == nullptr ? input_.position() : behind_; }
+
+ private:
+  Element assembled(std::span<const Element> rows) {
+    Element batch;
+    for (std::size_t i = 0; i < spec_.size(); ++i) batch.push_back(component(i, rows));
+    batch.sample = rows.front().sample;
+    return batch;
+  }
+
+  Tensor component(std::size_t i, std::span<const Element> rows) {
+    const std::vector<std::int64_t> extents = extents_of(i, rows);
+    const std::int64_t row_elements = Shape(extents).elements();
+    std::vector<std::int64_t> dims{std::ssize(rows)};
+    dims.insert(dims.end(), extents.begin(), extents.end());
+    const std::size_t row_bytes = static_cast<std::size_t>(row_elements) * size_of(spec_[i].dtype);
+    Tensor whole(spec_[i].dtype, Shape(std::move(dims)), pools_[i].take(row_bytes * rows.size()),
+                 0);
+    const double value = options_.values.empty() ? 0 : options_.values[i];
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+      std::byte* to = whole.raw() + row * row_bytes;
+      if (rows[row][i].elements() < row_elements) fill(spec_[i].dtype, value, row_elements, to);
+      copy_into_corner(rows[row][i], extents, to);
+    }
+    return whole;
+  }
+
+  // Of a row of the batch.
+  std::vector<std::int64_t> extents_of(std::size_t i, std::span<const Element> rows) const {
+    const auto rank = static_cast<std::size_t>(spec_[i].shape.rank()) - 1;
+    const bool given = !options_.shapes.empty();
+    std::vector<std::int64_t> extents(rank, 0);
+    if (given) std::ranges::copy(options_.shapes[i].dims(), extents.begin());
+    for (const Element& row : rows) {
+      require(row.size() == spec_.size(),
+              "[padded_batch] sample {} of epoch {} has {} components instead of {}",
+              row.sample.number, row.sample.epoch, row.size(), spec_.size());
+      const Tensor& tensor = row[i];
+      require(tensor.defined() && tensor.dtype() == spec_[i].dtype &&
+                  static_cast<std::size_t>(tensor.shape().rank()) == rank,
+              "[padded_batch] sample {} of epoch {}: component {} is {} {}, which is no {} with {} "
+              "axes",
+              row.sample.number, row.sample.epoch, i, name_of(tensor.dtype()), tensor.shape(),
+              name_of(spec_[i].dtype), rank);
+      for (std::size_t axis = 0; axis < rank; ++axis) {
+        const std::int64_t extent = tensor.shape().dims()[axis];
+        require(!given || extent <= extents[axis],
+                "[padded_batch] sample {} of epoch {}: component {}, {}, is larger than {}, to "
+                "which it was to be filled up",
+                row.sample.number, row.sample.epoch, i, tensor.shape(), options_.shapes[i]);
+        extents[axis] = std::max(extents[axis], extent);
+      }
+    }
+    return extents;
+  }
+
+  std::vector<ElementSpec> spec_;
+  std::vector<BufferPool> pools_;
+  std::int64_t size_;
+  PaddedBatchOptions options_;
+  std::exception_ptr error_;
+  Position behind_;  // the input's, behind the last batch handed out
+  Input input_;
+};
+
+class PaddedBatchNode final : public DatasetNode {
+ public:
+  PaddedBatchNode(NodePtr input, std::int64_t size, PaddedBatchOptions options)
+      : input_(std::move(input)), size_(size), options_(std::move(options)) {}
+
+  std::string name() const override { return fmt::format("padded_batch({})", size_); }
+  std::vector<NodePtr> inputs() const override { return {input_}; }
+  std::vector<ElementSpec> element_spec() const override {
+    std::vector<ElementSpec> spec = input_->element_spec();
+    for (std::size_t i = 0; i < spec.size(); ++i) {
+      if (!options_.shapes.empty()) {
+        spec[i].shape = options_.shapes[i];
+        spec[i].varies = false;
+      }
+      std::vector<std::int64_t> dims{size_};
+      dims.insert(dims.end(), spec[i].shape.dims().begin(), spec[i].shape.dims().end());
+      spec[i].shape = Shape(std::move(dims));
+    }
+    return spec;
+  }
+  std::int64_t cardinality() const override {
+    const std::int64_t input = input_->cardinality();
+    if (input < 0) return input;
+    return input / size_ + (input % size_ != 0 && !options_.drop_remainder ? 1 : 0);
+  }
+  std::string signature() const override { return input_->signature() + ".padded_batch"; }
+  std::unique_ptr<Cursor> cursor(const Context& context) const override {
+    return std::make_unique<PaddedBatchCursor>(input_, context, element_spec(), size_, options_);
+  }
+
+ private:
+  NodePtr input_;
+  std::int64_t size_;
+  PaddedBatchOptions options_;
+};
+
+}  // namespace
+
+NodePtr make_padded_batch(NodePtr input, std::int64_t size, PaddedBatchOptions options) {
+  require(size > 0, "[padded_batch] batches of {} elements cannot be; ask for at least 1", size);
+  const std::vector<ElementSpec> spec = input->element_spec();
+  require(options.shapes.empty() || options.shapes.size() == spec.size(),
+          "[padded_batch] {} shapes were given for the {} components of an element ({})",
+          options.shapes.size(), spec.size(), describe(spec));
+  require(
+      options.values.empty() || options.values.size() == spec.size(),
+      "[padded_batch] {} values to pad with were given for the {} components of an element ({})",
+      options.values.size(), spec.size(), describe(spec));
+  for (std::size_t i = 0; i < spec.size(); ++i) {
+    const bool half = spec[i].dtype == DType::F16 || spec[i].dtype == DType::BF16;
+    require(!half || options.values.empty() || options.values[i] == 0,
+            "[padded_batch] component {} is {}, which can be padded with 0 alone, not with {}", i,
+            name_of(spec[i].dtype), options.values[i]);
+    if (options.shapes.empty()) continue;
+    require(options.shapes[i].rank() == spec[i].shape.rank(),
+            "[padded_batch] component {} has the shape {}, which cannot be filled up to {}: the "
+            "number of axes differs",
+            i, spec[i].shape, options.shapes[i]);
+  }
+  return std::make_shared<PaddedBatchNode>(std::move(input), size, std::move(options));
+}
+
+}  // namespace lockstep
