@@ -5,22 +5,89 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/format.h"
 #include "lockstep/data/datasets.h"
+#include "lockstep/data/image_directory.h"
 
 namespace lockstep::cli {
 namespace {
 
-DataSource describe(const std::string& name, Dataset train, Dataset test, Task task) {
-  std::string text =
-      fmt::format("{}: {} samples to train on, {} to test on; {} each, {} classes", name,
-                  count_text(train.cardinality().value_or(0)),
-                  count_text(test.cardinality().value_or(0)), task.sample, task.classes);
-  return {std::move(train), std::move(test), std::move(task), std::move(text)};
+std::string described(const std::string& name, std::int64_t train, std::int64_t test,
+                      const Task& task) {
+  return fmt::format("{}: {} samples to train on, {} to test on; {} each, {} classes", name,
+                     count_text(train), count_text(test), task.sample, task.classes);
 }
 
-DataSource from_split(const std::string& name, datasets::Split split) {
+// Samples in memory.
+DataSource from_samples(const std::string& name, const Dataset& train, const Dataset& test,
+                        const Task& task) {
+  return {.train =
+              [train](std::int64_t batch, std::uint64_t seed) {
+                return train.shuffle({.seed = seed}).batch(batch).prefetch();
+              },
+          .test = [test](std::int64_t batch) { return test.batch(batch).prefetch(); },
+          .task = task,
+          .description = described(name, train.cardinality().value_or(0),
+                                   test.cardinality().value_or(0), task)};
+}
+
+DataSource from_split(const std::string& name, const datasets::Split& split) {
   const std::vector<ElementSpec> spec = split.train.element_spec();
-  Task task{.sample = spec.at(0).shape, .classes = datasets::count_classes(split.train)};
-  return describe(name, std::move(split.train), std::move(split.test), std::move(task));
+  const Task task{.sample = spec.at(0).shape, .classes = datasets::count_classes(split.train)};
+  return from_samples(name, split.train, split.test, task);
+}
+
+// Pictures as networks for ImageNet want them: a random part to train on, the middle to test on.
+ImageReaderOptions photo_reader(bool training) {
+  ImageReaderOptions reader{
+      .rescale = 1.0f / 255, .mean = kImageNetMean, .deviation = kImageNetDeviation};
+  reader.crop = training ? ImageCrop::Random : ImageCrop::ToAspect;
+  reader.mirror_probability = training ? 0.5f : 0.0f;
+  reader.crop_fraction = training ? 1.0 : 0.875;
+  reader.antialias = true;
+  return reader;
+}
+
+std::optional<std::filesystem::path> folder_named(const std::filesystem::path& folder,
+                                                  std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (is_image_directory(folder / name)) return folder / name;
+  }
+  return std::nullopt;
+}
+
+// One folder of images a class; or such folders below train and val (or validation, or test). Where
+// there is but one, a tenth of the files is kept for testing.
+DataSource from_images(const std::string& name, const std::filesystem::path& folder,
+                       const DataOptions& options) {
+  const auto train_folder = folder_named(folder, {"train", "training"});
+  const auto test_folder = folder_named(folder, {"val", "validation", "test"});
+  const bool apart = train_folder && test_folder;
+  constexpr double kHeldOut = 0.1;
+  const auto open = [=, sample = options.task.sample](
+                        bool training, std::optional<std::int64_t> batch, std::uint64_t seed) {
+    ImageDirectoryOptions how{.batch_size = batch,
+                              .height = static_cast<int>(sample[0]),
+                              .width = static_cast<int>(sample[1]),
+                              .shuffle = training,
+                              .seed = seed,
+                              .reader = photo_reader(training)};
+    how.color_mode = sample[2] == 1 ? ColorMode::Grayscale : ColorMode::Rgb;
+    if (apart) {
+      return image_dataset_from_directory(training ? *train_folder : *test_folder, how);
+    }
+    // The split must not depend on the run's seed: a resumed run tests on the same files.
+    how.validation_split = kHeldOut;
+    how.subset = training ? Subset::Training : Subset::Validation;
+    how.split_seed = 0;
+    return image_dataset_from_directory(folder, how);
+  };
+  const ImageDirectory train = open(true, std::nullopt, 0);
+  const ImageDirectory test = open(false, std::nullopt, 0);
+  const Task task{.sample = options.task.sample, .classes = std::ssize(train.class_names)};
+  return {.train = [open](std::int64_t batch,
+                          std::uint64_t seed) { return open(true, batch, seed).dataset; },
+          .test = [open](std::int64_t batch) { return open(false, batch, 0).dataset; },
+          .task = task,
+          .description = described(name, std::ssize(train.files), std::ssize(test.files), task)};
 }
 
 DataSource synthetic(const DataOptions& options) {
@@ -30,9 +97,9 @@ DataSource synthetic(const DataOptions& options) {
                                 .classes = options.task.classes,
                                 .seed = seed});
   };
-  return describe("synthetic", make(options.samples, options.seed),
-                  make(std::max<std::int64_t>(1, options.samples / 8), options.seed + 1),
-                  options.task);
+  return from_samples("synthetic", make(options.samples, options.seed),
+                      make(std::max<std::int64_t>(1, options.samples / 8), options.seed + 1),
+                      options.task);
 }
 
 }  // namespace
@@ -43,13 +110,21 @@ DataSource open_data(const DataOptions& options) {
   const std::filesystem::path folder = options.data;
   require(std::filesystem::is_directory(folder),
           "--data {}: there is no such folder (and it is not the word synthetic)", options.data);
-  require(
-      datasets::is_idx_directory(folder),
-      "--data {}: found nothing to train on; it needs IDX files: train-images-idx3-ubyte, "
-      "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz",
+  const auto last = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
+  const std::string name = last.string();
+  if (datasets::is_idx_directory(folder)) return from_split(name, datasets::idx_directory(folder));
+  if (datasets::is_cifar_directory(folder)) {
+    return from_split(name, datasets::cifar_directory(folder));
+  }
+  if (is_image_directory(folder) || folder_named(folder, {"train", "training"})) {
+    return from_images(name, folder, options);
+  }
+  fail<UsageError>(
+      "--data {}: found nothing to train on; it needs IDX files (train-images-idx3-ubyte, "
+      "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz), "
+      "a "
+      "binary CIFAR set, or one folder of JPEG or PNG files a class",
       options.data);
-  const auto name = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
-  return from_split(name.string(), datasets::idx_directory(folder));
 }
 
 }  // namespace lockstep::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "lockstep/cli/zoo.h"
@@ -9,17 +10,17 @@
 
 namespace lockstep::cli {
 
-// Samples, not yet batched.
 struct DataSource {
-  Dataset train;
-  Dataset test;
+  // Batches to train on, shuffled anew in every epoch, and to test on.
+  std::function<Dataset(std::int64_t batch, std::uint64_t seed)> train;
+  std::function<Dataset(std::int64_t batch)> test;
   Task task;
   std::string description;  // "fashion-mnist: 60,000 + 10,000 samples (28, 28, 1), 10 classes"
 };
 
 struct DataOptions {
   std::string data;             // empty: Fashion-MNIST, as Debian packages it
-  Task task;                    // of synthetic samples
+  Task task;                    // of synthetic samples; pictures are made its size
   std::int64_t samples = 1024;  // of synthetic training data
   std::uint64_t seed = 0;
 };

@@ -154,7 +154,7 @@ void run(const Options& options) {
   FitOptions fit;
   fit.epochs = options.epochs > 0 ? options.epochs : options.steps > 0 ? 1 : kEpochs;
   if (options.steps > 0) fit.steps_per_epoch = options.steps;
-  fit.validation_data = data.test.batch(kValidationBatch).prefetch();
+  fit.validation_data = data.test(kValidationBatch);
   fit.resume = folder.resumed();
   const bool terminal = isatty(aside ? STDERR_FILENO : STDOUT_FILENO) == 1;
   fit.callbacks = {
@@ -164,10 +164,7 @@ void run(const Options& options) {
       CSVLogger({.path = folder.metrics(), .append = !folder.resumed().empty()}),
       ModelCheckpoint({.path = folder.checkpoint().string()}),
   };
-  const std::int64_t samples = data.train.cardinality().value_or(0);
-  const Dataset batches =
-      data.train.shuffle({.buffer = samples, .seed = options.seed}).batch(batch).prefetch();
-  const History history = model.fit(batches, fit);
+  const History history = model.fit(data.train(batch, options.seed), fit);
 
   report(out, history, folder);
   if (!options.trace.empty()) write_trace(model.recorder(), options.trace);

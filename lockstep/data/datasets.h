@@ -33,6 +33,11 @@ Split idx_directory(const std::filesystem::path& directory);
 // Whether a folder has the training images that idx_directory looks for.
 bool is_idx_directory(const std::filesystem::path& directory);
 
+// CIFAR-10 or CIFAR-100 in their binary form (sources/cifar.h): f32 (32, 32, 3) from 0 to 1, kept
+// as bytes, and i32 labels, the fine ones of CIFAR-100.
+Split cifar_directory(const std::filesystem::path& directory);
+bool is_cifar_directory(const std::filesystem::path& directory);
+
 struct SyntheticOptions {
   Shape sample = {28, 28, 1};
   std::int64_t count = 1024;  // all samples are kept in memory
@@ -52,7 +57,7 @@ struct SyntheticSignatureOptions {
 // The same for any signature, made on the fly: a sample depends on the seed and its number alone.
 // Floats have mean 0 and deviation 1; i32 and i64 are below `classes`, u8 and bool take all their
 // values. Where a component varies, each extent is drawn from 1 to that of the spec.
-Dataset synthetic(std::vector<ElementSpec> spec, SyntheticSignatureOptions options = {});
+Dataset synthetic(std::vector<ElementSpec> spec, SyntheticSignatureOptions options);
 
 // One more than the greatest label, the second component of the elements, which is i32. UsageError
 // where there is none, or a data set without end.

@@ -131,8 +131,8 @@ Files subset_of(const Files& files, const ImageDirectoryOptions& options) {
   if (options.subset == Subset::All) return files;
   std::vector<std::size_t> order(files.paths.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  if (options.shuffle) {
-    RandomSequence random(options.seed, hash_name("validation split"));
+  if (options.shuffle || options.split_seed) {
+    RandomSequence random(options.split_seed.value_or(options.seed), hash_name("validation split"));
     for (std::size_t i = order.size(); i-- > 1;) {
       std::swap(order[i], order[static_cast<std::size_t>(random.below(i + 1))]);
     }

@@ -34,6 +34,7 @@ struct ImageDirectoryOptions {
   // Of the files, the last ones (behind a shuffle by the seed, where `shuffle` asks for it).
   double validation_split = 0;
   Subset subset = Subset::All;
+  std::optional<std::uint64_t> split_seed = {};  // of that shuffle, where it is not `seed`
   Interpolation interpolation = Interpolation::Bilinear;
   bool follow_links = false;
   bool crop_to_aspect_ratio = false;

@@ -11,6 +11,9 @@
 namespace lockstep {
 namespace {
 
+// Of all pipelines of the process together; the same for each, as oneTBB takes the least of them.
+constexpr std::size_t kMostThreads = 256;
+
 Budget filled_in(Budget budget) {
   require(budget.cores >= 0, "[data] a budget of {} cores cannot be; 0 takes the machine's",
           budget.cores);
@@ -39,8 +42,7 @@ Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder)
     : budget_(filled_in(budget)),
       memory_(memory),
       recorder_(recorder),
-      threads_(tbb::global_control::max_allowed_parallelism,
-               static_cast<std::size_t>(budget_.cores) + 1),
+      threads_(tbb::global_control::max_allowed_parallelism, kMostThreads),
       arena_(budget_.cores, 0) {
   if (recorder_ == nullptr) return;
   for (int i = 0; i < budget_.cores; ++i) {

@@ -75,7 +75,8 @@ class Runtime {
   Device& memory_;
   Recorder* recorder_;
   std::atomic<std::size_t> reserved_ = 0;
-  // oneTBB counts the thread that it was called from among its own; ours come on top.
+  // oneTBB would make one thread fewer than there are cores, counting the one that calls it. How
+  // many work for this pipeline is the arena's to say.
   tbb::global_control threads_;
   tbb::task_arena arena_;
 

@@ -18,12 +18,12 @@ constexpr std::size_t kMostBuffer = 256;
 
 }  // namespace
 
-ThreadTuner::ThreadTuner(Runtime& runtime, Stage& stage, int threads)
+ThreadTuner::ThreadTuner(Runtime& runtime, Stage& stage, int threads, std::int64_t now)
     : runtime_(runtime),
       stage_(stage),
       tunes_(threads == AUTOTUNE),
       threads_(tunes_ ? 1 : threads),
-      since_ns_(now_ns()),
+      since_ns_(now),
       waited_before_(runtime.consumer_wait_ns) {
   stage_.threads = threads_;
 }
@@ -35,9 +35,8 @@ void ThreadTuner::change(int threads, const std::string& why) {
   stage_.decided(fmt::format("{} thread{}: {}", threads, threads == 1 ? "" : "s", why));
 }
 
-void ThreadTuner::look() {
+void ThreadTuner::look(std::int64_t now) {
   if (!tunes_) return;
-  const std::int64_t now = now_ns();
   const std::int64_t elapsed = now - since_ns_;
   const std::int64_t items = stage_.items - items_before_;
   if (elapsed < kLookEvery || items < kLeastItems) return;

@@ -15,11 +15,11 @@ namespace lockstep {
 class ThreadTuner {
  public:
   // `threads`: a number that stays, or AUTOTUNE.
-  ThreadTuner(Runtime& runtime, Stage& stage, int threads);
+  ThreadTuner(Runtime& runtime, Stage& stage, int threads, std::int64_t now);
 
   int threads() const { return threads_; }
   // To be called now and then, by one thread at a time; looks again when enough has happened.
-  void look();
+  void look(std::int64_t now);
 
  private:
   void change(int threads, const std::string& why);

@@ -45,6 +45,9 @@ class FitRun {
   void restore_callbacks();
   FitInfo info() const;
   void run_epoch(std::int64_t epoch);
+  void open_pass(std::uint64_t pass);
+  // Keeps what the pipeline did; when a pass is over, or fit is.
+  void close_pass();
   std::optional<Element> next_element();
   void train(const Element& element);
   [[noreturn]] void fail_at_step(const DataError& error) const;
@@ -89,6 +92,7 @@ History FitRun::run() {
   restore_callbacks();
   while (at_.epoch < options_.epochs && !impl_.stopping) run_epoch(at_.epoch);
   for_callbacks([&](Callback& callback) { callback.on_train_end(model_); });
+  close_pass();
 
   history_.attribution = meter_.read();
   history_.seconds = meter_.seconds();
@@ -137,7 +141,7 @@ void FitRun::accept(const Progress& saved) {
           "checkpoint at the end of an epoch",
           options_.resume.string(), saved.batch_size, in_a_pass(saved.batches), at_.batch_size,
           in_a_pass(at_.batches));
-  iterator_ = batches_.iterator(saved.pass);
+  open_pass(saved.pass);
   if (!saved.position.empty()) iterator_->restore(saved.position);
   given_in_pass_ = 1;
 }
@@ -209,17 +213,28 @@ void FitRun::run_epoch(std::int64_t epoch) {
     at_.epoch_samples = 0;
     if (!options_.steps_per_epoch) {
       ++at_.pass;
-      iterator_ = nullptr;
+      close_pass();
     }
   }
   for_callbacks([&](Callback& callback) { callback.on_epoch_end(model_, epoch, logs); });
+}
+
+void FitRun::open_pass(std::uint64_t pass) {
+  iterator_ = batches_.iterator({.epoch = pass, .recorder = &session_.recorder()});
+}
+
+void FitRun::close_pass() {
+  if (iterator_ == nullptr) return;
+  history_.input = iterator_->report();
+  history_.skipped += history_.input->skipped;
+  iterator_ = nullptr;
 }
 
 std::optional<Element> FitRun::next_element() {
   ScopedSpan span(track_, "next batch", SpanKind::Input);
   for (;;) {
     if (iterator_ == nullptr) {
-      iterator_ = batches_.iterator(at_.pass);
+      open_pass(at_.pass);
       given_in_pass_ = 0;
     }
     std::optional<Element> element = iterator_->next();
@@ -232,7 +247,7 @@ std::optional<Element> FitRun::next_element() {
             "drop_remainder");
     if (!options_.steps_per_epoch) return std::nullopt;
     ++at_.pass;
-    iterator_ = nullptr;
+    close_pass();
   }
 }
 

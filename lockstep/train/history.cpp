@@ -29,10 +29,15 @@ std::string advice(const History& history) {
         *history.first_non_finite_step);
   }
   if (part.input > 0.1) {
-    text += fmt::format(
-        "The steps waited for input {:.0f}% of the time: add .prefetch(AUTOTUNE) at the end of the "
-        "data set,\n  and do less work on each sample.\n",
-        100 * part.input);
+    text += fmt::format("The steps waited for input {:.0f}% of the time", 100 * part.input);
+    text += history.input ? fmt::format("; what limits it: {}.\n  {}\n", history.input->limiting,
+                                        history.input->advice)
+                          : std::string(".\n");
+  }
+  if (history.skipped > 0 && history.input) {
+    text += fmt::format("Passed over {} samples because of errors; in the last pass:\n",
+                        history.skipped);
+    for (const std::string& what : history.input->skipped_first) text += "  " + what + "\n";
   }
   if (part.host > 0.15) {
     text += history.steps < 50

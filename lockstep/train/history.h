@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/data/report.h"
 #include "lockstep/profile/recorder.h"
 #include "lockstep/train/logs.h"
 
@@ -45,7 +46,9 @@ struct History {
   std::vector<float> step_ms;
   std::size_t peak_bytes = 0;  // of the training plan
   Attribution attribution;
-  std::vector<OpTime> top_ops;  // the slowest first
+  std::vector<OpTime> top_ops;          // the slowest first
+  std::optional<PipelineReport> input;  // of the last pass over the training data
+  std::int64_t skipped = 0;             // elements passed over because of errors, in all passes
   // The first step, counted from the beginning of training, whose loss was not a finite number.
   std::optional<std::int64_t> first_non_finite_step;
 

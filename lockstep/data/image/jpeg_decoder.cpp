@@ -69,6 +69,7 @@ class JpegDecoder final : public FormatDecoder {
   // Restricts decoding to the wanted columns and skips the rows above the wanted ones.
   void narrow(int first_column, int columns, int first_row);
   bool loses_edge_columns() const;
+  JDIMENSION read_scanlines(JSAMPARRAY rows, JDIMENSION count);
   void convert_cmyk(const std::uint8_t* from, std::uint8_t* to) const;
 
   jpeg_decompress_struct library_{};
@@ -265,13 +266,23 @@ void JpegDecoder::narrow(int first_column, int columns, int first_row) {
   if (first_row > 0) jpeg_skip_scanlines(&library_, static_cast<JDIMENSION>(first_row));
 }
 
+// The library gives the rows of one row of samples at a time: one, two or four.
+JDIMENSION JpegDecoder::read_scanlines(JSAMPARRAY rows, JDIMENSION count) {
+  JDIMENSION done = 0;
+  while (done < count) {
+    const JDIMENSION more = jpeg_read_scanlines(&library_, rows + done, count - done);
+    if (more == 0) break;
+    done += more;
+  }
+  return done;
+}
+
 int JpegDecoder::read_rows(std::uint8_t* const* rows, int count) {
   JDIMENSION done = 0;
   const bool direct = !cmyk_ && columns_ == library_.output_width;
   if (direct) {
     guarded([this, rows, count, &done] {
-      done = jpeg_read_scanlines(&library_, const_cast<JSAMPARRAY>(rows),
-                                 static_cast<JDIMENSION>(count));
+      done = read_scanlines(const_cast<JSAMPARRAY>(rows), static_cast<JDIMENSION>(count));
     });
   } else {
     std::array<JSAMPROW, kRowsBetween> between;
@@ -279,8 +290,7 @@ int JpegDecoder::read_rows(std::uint8_t* const* rows, int count) {
         std::size_t{library_.output_width} * static_cast<std::size_t>(library_.output_components);
     for (int i = 0; i < kRowsBetween; ++i) between[i] = between_.data() + row_bytes * i;
     guarded([this, &between, count, &done] {
-      done = jpeg_read_scanlines(&library_, between.data(),
-                                 static_cast<JDIMENSION>(std::min(count, kRowsBetween)));
+      done = read_scanlines(between.data(), static_cast<JDIMENSION>(std::min(count, kRowsBetween)));
     });
     for (JDIMENSION i = 0; i < done; ++i) {
       const std::uint8_t* wanted =

@@ -10,8 +10,7 @@ namespace lockstep {
 
 namespace {
 
-// Rows that are asked of the decoder at a time.
-constexpr int kRowsAtOnce = 32;
+constexpr int kRowsAhead = 32;
 // 1.0 of a byte in a blended column.
 constexpr double kUnit = 1 << (kWeightBits + kRowBits);
 // Bytes from zero that a mean may lie: what 32 bits hold beside the blended value.
@@ -142,7 +141,7 @@ void ImageReader::plan(const DecodedPart& part, bool mirrored) {
   blended_count_ = static_cast<std::size_t>(across.last - across.first) * pixel;
   // Pairs of taps can reach one pixel further than the taps.
   blended_.resize(blended_count_ + pixel + kRowSlack);
-  ring_rows_ = row_axis_.taps() + kRowsAtOnce;
+  ring_rows_ = row_axis_.taps() + kRowsAhead;
   ring_stride_ = static_cast<std::size_t>(part.width) * pixel + kRowSlack;
   const std::size_t ring_bytes = ring_stride_ * static_cast<std::size_t>(ring_rows_);
   if (ring_.size() < ring_bytes) ring_.resize(ring_bytes);
@@ -150,14 +149,19 @@ void ImageReader::plan(const DecodedPart& part, bool mirrored) {
   rows_decoded_ = 0;
 }
 
+// Rows are decoded some ahead: both decoding and blending lose their caches at every change from
+// one to the other.
 void ImageReader::decode_until(int end) {
   if (rows_decoded_ >= end) return;
-  const int target = std::min(end + kRowsAtOnce - 1, part_.height);
+  const int target = std::min(end + kRowsAhead, part_.height);
   while (rows_decoded_ < target) {
-    std::array<std::uint8_t*, kRowsAtOnce> rows;
-    const int count = std::min(kRowsAtOnce, target - rows_decoded_);
+    std::array<std::uint8_t*, kRowsAhead> rows;
+    const int count = std::min(kRowsAhead, target - rows_decoded_);
+    const int place = rows_decoded_ % ring_rows_;
     for (int i = 0; i < count; ++i) {
-      rows[static_cast<std::size_t>(i)] = ring_row(rows_decoded_ + i);
+      const int wrapped = place + i < ring_rows_ ? place + i : place + i - ring_rows_;
+      rows[static_cast<std::size_t>(i)] =
+          ring_.data() + static_cast<std::size_t>(wrapped) * ring_stride_;
     }
     rows_decoded_ += decoder_.read_rows(rows.data(), count);
   }

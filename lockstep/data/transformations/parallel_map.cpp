@@ -32,7 +32,7 @@ class ParallelMapCursor final : public Cursor {
                     std::shared_ptr<const MappedFunction> function, Stage& stage)
       : function_(std::move(function)),
         stage_(stage),
-        tuner_(*context.runtime, stage, function_->options().parallel),
+        tuner_(*context.runtime, stage, function_->options().parallel, now_ns()),
         span_name_(context.runtime->intern(stage)),
         input_(std::move(input), context) {
     if (function_->writes()) {
@@ -53,7 +53,7 @@ class ParallelMapCursor final : public Cursor {
     std::unique_lock lock(mutex_);
     if (!started_) behind_ = input_.position();
     started_ = true;
-    tuner_.look();
+    tuner_.look(now_ns());
     for (;;) {
       ask_for_threads();
       if (std::optional<Element> element = take(lock)) return element;

@@ -1,0 +1,147 @@
+#include "lockstep/data/image/map_images.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// A reader, and the memory for a file's bytes.
+struct Desk {
+  explicit Desk(const ImageReaderOptions& options) : reader(options) {}
+  ImageReader reader;
+  std::vector<std::byte> file;
+};
+
+// As many desks as threads ever worked at once.
+class Desks {
+ public:
+  explicit Desks(const ImageReaderOptions& options) : options_(options) { give(take()); }
+
+  std::unique_ptr<Desk> take() {
+    {
+      std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        std::unique_ptr<Desk> desk = std::move(free_.back());
+        free_.pop_back();
+        return desk;
+      }
+    }
+    return std::make_unique<Desk>(options_);
+  }
+  void give(std::unique_ptr<Desk> desk) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(std::move(desk));
+  }
+
+ private:
+  ImageReaderOptions options_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Desk>> free_;
+};
+
+// One of the desks, for as long as this lives.
+class DeskLoan {
+ public:
+  explicit DeskLoan(Desks& desks) : desks_(desks), desk_(desks.take()) {}
+  ~DeskLoan() { desks_.give(std::move(desk_)); }
+  DeskLoan(const DeskLoan&) = delete;
+  DeskLoan& operator=(const DeskLoan&) = delete;
+  Desk& operator*() const { return *desk_; }
+
+ private:
+  Desks& desks_;
+  std::unique_ptr<Desk> desk_;
+};
+
+class Descriptor {
+ public:
+  explicit Descriptor(const std::filesystem::path& path)
+      : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+  ~Descriptor() {
+    if (number_ >= 0) ::close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int number_;
+};
+
+void read_file(const std::filesystem::path& path, std::vector<std::byte>& bytes) {
+  const Descriptor file(path);
+  struct stat status {};
+  if (file.number() < 0 || ::fstat(file.number(), &status) != 0) {
+    fail<DataError>("{}: it cannot be read: {}", path.string(), std::strerror(errno));
+  }
+  if (!S_ISREG(status.st_mode)) fail<DataError>("{}: it is no file", path.string());
+  bytes.resize(static_cast<std::size_t>(status.st_size));
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = ::read(file.number(), bytes.data() + done, bytes.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      fail<DataError>("{}: it cannot be read: {}", path.string(), std::strerror(errno));
+    }
+    if (got == 0) break;  // it became shorter; the decoder will say so
+    done += static_cast<std::size_t>(got);
+  }
+  bytes.resize(done);
+}
+
+void copy_rest(const Element& element, std::span<Tensor> destination) {
+  require(element.size() == destination.size(),
+          "an element of {} components cannot become one of {}", element.size(),
+          destination.size());
+  for (std::size_t i = 1; i < element.size(); ++i) destination[i].copy_from(element[i]);
+}
+
+std::span<std::byte> bytes_of(Tensor& tensor) {
+  return {tensor.raw(), tensor.bytes()};
+}
+
+}  // namespace
+
+std::vector<ElementSpec> decoded_spec(const ImageReaderOptions& options,
+                                      std::vector<ElementSpec> rest) {
+  rest.insert(rest.begin(), {options.dtype, ImageReader(options).shape()});
+  return rest;
+}
+
+WriteFunction decode_images(const ImageReaderOptions& options) {
+  auto desks = std::make_shared<Desks>(options);
+  return [desks](const Element& element, RandomSequence& random, std::span<Tensor> destination) {
+    const DeskLoan desk(*desks);
+    const Tensor& file = element.front();
+    require(file.dtype() == DType::U8, "the bytes of an image file are u8, not {}",
+            name_of(file.dtype()));
+    (*desk).reader.read({file.raw(), file.bytes()},
+                        fmt::format("image of sample {}", element.sample.number), random,
+                        bytes_of(destination[0]));
+    copy_rest(element, destination);
+  };
+}
+
+WriteFunction read_image_files(std::vector<std::filesystem::path> files,
+                               const ImageReaderOptions& options) {
+  auto desks = std::make_shared<Desks>(options);
+  auto names = std::make_shared<const std::vector<std::filesystem::path>>(std::move(files));
+  return [desks, names](const Element& element, RandomSequence& random,
+                        std::span<Tensor> destination) {
+    const DeskLoan desk(*desks);
+    const auto number = static_cast<std::size_t>(element.front().values<std::int64_t>()[0]);
+    const std::filesystem::path& path = names->at(number);
+    read_file(path, (*desk).file);
+    (*desk).reader.read((*desk).file, path.string(), random, bytes_of(destination[0]));
+    copy_rest(element, destination);
+  };
+}
+
+}  // namespace lockstep

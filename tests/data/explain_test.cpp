@@ -1,0 +1,172 @@
+// What a running pipeline says about itself, and what AUTOTUNE makes of it.
+#include <gtest/gtest.h>
+
+#include <latch>
+
+#include "data/positions.h"
+#include "lockstep/data/tuner.h"
+#include "lockstep/profile/recorder.h"
+
+namespace lockstep {
+namespace {
+
+// Keeps a core busy until the clock has moved on: a cost that can be counted on.
+Element slow(const Element& element) {
+  const std::int64_t until = now_ns() + 200'000;
+  while (now_ns() < until) {
+  }
+  return element;
+}
+
+Dataset numbers(std::int64_t count) {
+  return Dataset::from_tensors({Tensor::of(count_up(count), {count})});
+}
+
+const StageReport& stage(const PipelineReport& report, const std::string& name) {
+  for (const StageReport& each : report.stages) {
+    if (each.name == name) return each;
+  }
+  throw std::out_of_range(name);
+}
+
+TEST(Explain, CountsItemsBytesAndTimeOfEveryStage) {
+  const PipelineReport report =
+      numbers(64).map(slow, {.name = "slow"}).batch(16).explain({.seconds = 60});
+  ASSERT_EQ(report.stages.size(), 3u);
+  EXPECT_EQ(report.elements, 4);
+  EXPECT_EQ(stage(report, "batch(16)").items, 4);
+  EXPECT_EQ(stage(report, "batch(16)").bytes, 64 * 8);
+  EXPECT_EQ(stage(report, "map slow").items, 64);
+  EXPECT_EQ(stage(report, "tensors").items, 64);
+  EXPECT_EQ(stage(report, "tensors").depth, 2);
+  EXPECT_GE(stage(report, "map slow").busy_s, 64 * 200e-6);
+  // The parts are exclusive: together they are no more than the whole on one thread.
+  double busy = 0;
+  for (const StageReport& each : report.stages) busy += each.busy_s;
+  EXPECT_LE(busy, report.seconds);
+}
+
+TEST(Explain, NamesTheStageThatLimitsAndWhatWouldHelp) {
+  const PipelineReport one = numbers(64).map(slow, {.name = "slow"}).batch(8).explain();
+  EXPECT_EQ(one.limiting, "map slow");
+  EXPECT_TRUE(contains(one.advice, one.cores == 1 ? "busy" : ".parallel = AUTOTUNE")) << one.advice;
+  EXPECT_TRUE(contains(one.text(), "Limiting: map slow"));
+
+  // Here it is the consumer who is slow.
+  const auto iterator = numbers(400).batch(4).prefetch(4).iterator();
+  while (iterator->next()) slow({});
+  EXPECT_EQ(iterator->report().limiting, "the consumer") << iterator->report().text();
+
+  EXPECT_EQ(numbers(4).iterator()->report().limiting, "nothing yet");
+}
+
+TEST(Explain, SpansGoToATrackForEachThread) {
+  Recorder recorder;
+  // The first two calls wait for each other, so that one of them is not the consumer's.
+  std::latch both(2);
+  const auto together = [&](const Element& element) {
+    if (element.front().item() < 2) both.arrive_and_wait();
+    return element;
+  };
+  {
+    const auto iterator =
+        numbers(200)
+            .map(together, {.spec = {{DType::I64, {}}}, .parallel = 2, .name = "slow"})
+            .batch(10)
+            .prefetch(2)
+            .with_budget({.cores = 2})
+            .iterator({.recorder = &recorder});
+    while (iterator->next()) {
+    }
+  }
+  std::size_t spans = 0;
+  for (const Track* track : recorder.tracks()) {
+    EXPECT_TRUE(track->name().starts_with("input ")) << track->name();
+    for (const Span& span : track->spans()) {
+      if (std::string_view(span.name) == "map slow") ++spans;
+      EXPECT_LE(span.begin_ns, span.end_ns);
+    }
+  }
+  EXPECT_GT(spans, 0u);
+}
+
+class Clockwork {
+ public:
+  Clockwork() : runtime_({.cores = 4, .memory_bytes = 1000}, host(), nullptr), stage_("map") {}
+
+  // A second passes, in which the consumer waits and threads are busy.
+  void pass(ThreadTuner& tuner, double waiting, double busy_threads) {
+    now_ += 1'000'000'000;
+    runtime_.consumer_wait_ns += static_cast<std::int64_t>(waiting * 1e9);
+    stage_.busy_ns += static_cast<std::int64_t>(busy_threads * 1e9);
+    stage_.items += 100;
+    tuner.look(now_);
+  }
+
+  std::int64_t now_ = 0;
+  Runtime runtime_;
+  Stage stage_;
+};
+
+TEST(Autotune, ThreadsFollowTheConsumerAndSettle) {
+  Clockwork clock;
+  ThreadTuner tuner(clock.runtime_, clock.stage_, AUTOTUNE, clock.now_);
+  EXPECT_EQ(tuner.threads(), 1);
+  clock.pass(tuner, 0.5, 1.0);
+  EXPECT_EQ(tuner.threads(), 2);
+  clock.pass(tuner, 0.5, 1.0);  // the consumer waits, but not for this stage
+  EXPECT_EQ(tuner.threads(), 2);
+  clock.pass(tuner, 0.4, 2.0);
+  clock.pass(tuner, 0.3, 3.0);
+  EXPECT_EQ(tuner.threads(), 4);
+  clock.pass(tuner, 0.3, 4.0);  // there are no more cores
+  EXPECT_EQ(tuner.threads(), 4);
+  clock.pass(tuner, 0.0, 2.9);  // three would be too few
+  EXPECT_EQ(tuner.threads(), 4);
+  clock.pass(tuner, 0.0, 1.0);
+  EXPECT_EQ(tuner.threads(), 3);
+  clock.pass(tuner, 0.1, 2.9);  // that was wrong, and is not tried again
+  EXPECT_EQ(tuner.threads(), 4);
+  clock.pass(tuner, 0.0, 1.0);
+  EXPECT_EQ(tuner.threads(), 4);
+  ASSERT_EQ(clock.stage_.decisions().size(), 5u);
+  EXPECT_TRUE(contains(clock.stage_.decisions()[0], "2 threads: the consumer waited"))
+      << clock.stage_.decisions()[0];
+
+  ThreadTuner fixed(clock.runtime_, clock.stage_, 3, clock.now_);
+  clock.pass(fixed, 0.9, 3.0);
+  EXPECT_EQ(fixed.threads(), 3);
+}
+
+TEST(Autotune, QueuesGrowWithinTheBudgetAndGiveItBack) {
+  Clockwork clock;
+  {
+    BufferTuner tuner(clock.runtime_, clock.stage_, AUTOTUNE);
+    EXPECT_EQ(tuner.elements(), 2u);
+    tuner.found_empty();  // it was never full: the producer is slow, and a longer queue no help
+    EXPECT_EQ(tuner.elements(), 2u);
+    for (const std::size_t expected : {4, 8, 8}) {
+      tuner.put(tuner.elements(), 150);
+      tuner.found_empty();
+      EXPECT_EQ(tuner.elements(), expected);
+    }
+    EXPECT_EQ(clock.runtime_.reserved(), 6u * 150);
+    EXPECT_TRUE(contains(clock.stage_.decisions().back(), "budget"))
+        << clock.stage_.decisions().back();
+  }
+  EXPECT_EQ(clock.runtime_.reserved(), 0u);
+}
+
+TEST(Autotune, SaysInTheReportWhatItChose) {
+  const PipelineReport report = numbers(3000)
+                                    .map(slow, {.parallel = AUTOTUNE, .name = "slow"})
+                                    .batch(8)
+                                    .prefetch(AUTOTUNE)
+                                    .with_budget({.cores = 2})
+                                    .explain({.seconds = 0.4});
+  EXPECT_EQ(stage(report, "map slow").threads, 2) << report.text();
+  EXPECT_TRUE(contains(report.text(), "map slow chose 2 threads")) << report.text();
+}
+
+}  // namespace
+}  // namespace lockstep
