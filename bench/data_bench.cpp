@@ -1,0 +1,212 @@
+// The input pipeline at work; one measurement a call, its result as one line of JSON.
+//   data_bench images FOLDER --cores N [--seconds S]
+//       decode, random resized crop to 224², mirror, normalise, batches of 64
+//   data_bench bare FOLDER --cores N [--seconds S]
+//       bare libjpeg-turbo on N threads, reading the same files and decoding regions drawn alike
+//   data_bench memory --cores 1 [--seconds S]
+//       Fashion-MNIST in memory, shuffled, batches of 64
+//   data_bench soak FOLDER --cores N [--seconds S] [--budget MB]
+//       as images, and how much memory the process took beyond its start
+// FOLDER "made" stands for JPEGs that the program makes in a folder for the purpose.
+#include <sys/resource.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "jpeg_files.h"
+#include "lockstep/data/datasets.h"
+#include "lockstep/data/image_directory.h"
+#include "lockstep/profile/recorder.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kBatch = 64;
+
+struct Options {
+  std::string what;
+  fs::path folder;
+  int cores = 1;
+  double seconds = 5;
+  double budget_mb = 0;
+};
+
+double processor_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+double resident_mb() {
+  std::ifstream status("/proc/self/statm");
+  std::size_t pages = 0;
+  std::size_t resident = 0;
+  status >> pages >> resident;
+  return static_cast<double>(resident) * 4096e-6;
+}
+
+struct Clock {
+  std::int64_t wall = now_ns();
+  double cpu = processor_seconds();
+  double seconds() const { return static_cast<double>(now_ns() - wall) * 1e-9; }
+};
+
+nlohmann::json result(double count, const Clock& clock) {
+  const double wall = clock.seconds();
+  return {{"per_s", count / wall}, {"per_cpu_s", count / (processor_seconds() - clock.cpu)}};
+}
+
+ImageReaderOptions training_reader() {
+  return {.crop = ImageCrop::Random,
+          .mirror_probability = 0.5f,
+          .rescale = 1.0f / 255,
+          .mean = kImageNetMean,
+          .deviation = kImageNetDeviation};
+}
+
+Dataset image_batches(const Options& options) {
+  const auto budget = static_cast<std::size_t>(options.budget_mb * 1e6);
+  return image_dataset_from_directory(
+             options.folder,
+             {.batch_size = std::nullopt, .height = 224, .width = 224, .reader = training_reader()})
+      .dataset.repeat()
+      .batch(kBatch)
+      .prefetch(AUTOTUNE)
+      .with_budget({.cores = options.cores, .memory_bytes = budget});
+}
+
+nlohmann::json images(const Options& options) {
+  const auto iterator = image_batches(options).iterator();
+  const Clock start;
+  while (start.seconds() < std::min(1.0, options.seconds / 4)) iterator->next();
+  const Clock clock;
+  double count = 0;
+  while (clock.seconds() < options.seconds) {
+    iterator->next();
+    count += kBatch;
+  }
+  nlohmann::json json = result(count, clock);
+  json["report"] = iterator->report().text();
+  return json;
+}
+
+nlohmann::json soak(const Options& options) {
+  const auto iterator = image_batches(options).iterator();
+  const double before = resident_mb();
+  double most = 0;
+  double count = 0;
+  const Clock clock;
+  while (clock.seconds() < options.seconds) {
+    iterator->next();
+    count += kBatch;
+    most = std::max(most, resident_mb() - before);
+  }
+  nlohmann::json json = result(count, clock);
+  json["most_mb"] = most;
+  json["budget_mb"] = static_cast<double>(iterator->report().memory_budget) * 1e-6;
+  return json;
+}
+
+nlohmann::json bare(const Options& options) {
+  const std::vector<File> listed = load(options.folder.string());
+  std::vector<ImageRegion> regions;
+  constexpr std::size_t kRegions = 16;  // of each file
+  for (std::size_t i = 0; i < listed.size() * kRegions; ++i) {
+    const File& file = listed[i % listed.size()];
+    RandomSequence random(kSeed, i);
+    regions.push_back(random_resized_crop(read_image_info(file.bytes, file.name), {}, random));
+  }
+  std::atomic<std::size_t> next = 0;
+  const Clock clock;
+  const auto work = [&] {
+    BareDecoder decoder;
+    while (clock.seconds() < options.seconds) {
+      const std::size_t i = next++;
+      const File& named = listed[i % listed.size()];
+      std::ifstream stream(named.name, std::ios::binary);
+      File file{named.name, std::vector<std::byte>(named.bytes.size())};
+      stream.read(reinterpret_cast<char*>(file.bytes.data()),
+                  static_cast<std::streamsize>(file.bytes.size()));
+      decoder.decode(file, regions[i % regions.size()]);
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < options.cores; ++i) threads.emplace_back(work);
+  }
+  return result(static_cast<double>(next), clock);
+}
+
+nlohmann::json memory(const Options& options) {
+  const Dataset batches = datasets::fashion_mnist()
+                              .train.shuffle({.seed = 1})
+                              .batch(kBatch)
+                              .with_budget({.cores = options.cores});
+  const Clock clock;
+  double count = 0;
+  for (std::uint64_t epoch = 0; clock.seconds() < options.seconds; ++epoch) {
+    const auto iterator = batches.iterator(epoch);
+    while (const auto batch = iterator->next()) {
+      count += static_cast<double>(batch->front().shape()[0]);
+    }
+  }
+  return result(count, clock);
+}
+
+// JPEGs of the program's own, for machines without photos.
+fs::path made_files() {
+  const fs::path folder = fs::temp_directory_path() / "lockstep-made-jpegs";
+  for (int i = 0; i < kMadePictures; ++i) {
+    const File file = made_picture(i);
+    const fs::path path = folder / fmt::format("class_{}", i % 4) / fmt::format("{}.jpg", i);
+    fs::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(file.bytes.data()),
+               static_cast<std::streamsize>(file.bytes.size()));
+  }
+  return folder;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const auto value = [&] { return std::atof(i + 1 < argc ? argv[++i] : "0"); };
+    if (argument == "--cores") {
+      options.cores = static_cast<int>(value());
+    } else if (argument == "--seconds") {
+      options.seconds = value();
+    } else if (argument == "--budget") {
+      options.budget_mb = value();
+    } else if (options.what.empty()) {
+      options.what = argument;
+    } else {
+      options.folder = argument;
+    }
+  }
+  try {
+    if (options.folder == "made") options.folder = made_files();
+    nlohmann::json json;
+    if (options.what == "images") json = images(options);
+    if (options.what == "bare") json = bare(options);
+    if (options.what == "memory") json = memory(options);
+    if (options.what == "soak") json = soak(options);
+    if (json.is_null()) {
+      fmt::print(stderr, "data_bench: say images, bare, memory or soak\n");
+      return 2;
+    }
+    fmt::print("{}\n", json.dump());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "data_bench: {}\n", error.what());
+    return 1;
+  }
+}
