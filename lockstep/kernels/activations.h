@@ -65,7 +65,7 @@ struct Relu6 {
   }
   template <class T>
   LOCKSTEP_INLINE T grad(T dy, T y) const {
-    return (y > T{0}) & (y < T{6}) ? dy : T{0};
+    return ((y > T{0}) & (y < T{6})) ? dy : T{0};
   }
 };
 

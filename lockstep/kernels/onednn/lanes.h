@@ -26,7 +26,7 @@ struct Lanes<16> {
 // The version of a function that this machine can run: for x86-64-v4 (AVX-512), v3 (AVX2), or any.
 template <class F>
 F* best_isa(F* v4, F* v3, F* any) {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__clang__)
   if (__builtin_cpu_supports("x86-64-v4")) return v4;
   if (__builtin_cpu_supports("x86-64-v3")) return v3;
 #endif
