@@ -1,11 +1,14 @@
 #include "lockstep/cli/data_source.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/format.h"
 #include "lockstep/data/datasets.h"
+#include "lockstep/data/image/map_images.h"
 #include "lockstep/data/image_directory.h"
+#include "lockstep/data/records.h"
 
 namespace lockstep::cli {
 namespace {
@@ -90,6 +93,63 @@ DataSource from_images(const std::string& name, const std::filesystem::path& fol
           .description = described(name, std::ssize(train.files), std::ssize(test.files), task)};
 }
 
+using Files = std::vector<std::filesystem::path>;
+
+// The TFRecord files of a folder whose names begin with one of these words.
+Files record_files(const std::filesystem::path& folder, std::initializer_list<const char*> words) {
+  Files found;
+  for (const std::filesystem::directory_entry& entry :
+       std::filesystem::directory_iterator(folder)) {
+    const std::string file = entry.path().filename().string();
+    const bool is_record = file.find("tfrecord") != std::string::npos;
+    const bool begins =
+        std::ranges::any_of(words, [&](const char* word) { return file.starts_with(word); });
+    if (entry.is_regular_file() && is_record && begins) found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+// TFRecord files train… and val…, validation… or test… of encoded images with labels. Labels are
+// counted in a first pass over the files.
+DataSource from_records(const std::string& name, const Files& train, const Files& test,
+                        const DataOptions& options) {
+  constexpr std::int64_t kShuffled = 4096;
+  constexpr int kFilesInTurns = 4;
+  std::int64_t samples[2] = {0, 0};
+  std::int64_t classes = 0;
+  for (const bool training : {true, false}) {
+    const auto iterator = datasets::image_examples(training ? train : test).iterator();
+    while (const std::optional<Element> element = iterator->next()) {
+      classes = std::max(classes, static_cast<std::int64_t>((*element)[1].item()) + 1);
+      ++samples[training ? 0 : 1];
+    }
+  }
+  const auto open = [=, sample = options.task.sample](bool training, std::int64_t batch,
+                                                      std::uint64_t seed) {
+    ImageReaderOptions reader = photo_reader(training);
+    reader.height = static_cast<int>(sample[0]);
+    reader.width = static_cast<int>(sample[1]);
+    reader.color_mode = sample[2] == 1 ? ColorMode::Grayscale : ColorMode::Rgb;
+    Dataset records =
+        datasets::image_examples(training ? train : test, {.cycle = training ? kFilesInTurns : 1});
+    if (training) records = records.shuffle({.buffer = kShuffled, .seed = seed});
+    return records
+        .map_into(decode_images(reader), {.spec = decoded_spec(reader, {{DType::I32, {}}}),
+                                          .parallel = AUTOTUNE,
+                                          .seed = seed,
+                                          .name = "decode"})
+        .batch(batch)
+        .prefetch();
+  };
+  const Task task{.sample = options.task.sample, .classes = classes};
+  return {
+      .train = [open](std::int64_t batch, std::uint64_t seed) { return open(true, batch, seed); },
+      .test = [open](std::int64_t batch) { return open(false, batch, 0); },
+      .task = task,
+      .description = described(name, samples[0], samples[1], task)};
+}
+
 DataSource synthetic(const DataOptions& options) {
   const auto make = [&](std::int64_t count, std::uint64_t seed) {
     return datasets::synthetic({.sample = options.task.sample,
@@ -116,6 +176,11 @@ DataSource open_data(const DataOptions& options) {
   if (datasets::is_cifar_directory(folder)) {
     return from_split(name, datasets::cifar_directory(folder));
   }
+  const Files train_records = record_files(folder, {"train"});
+  const Files test_records = record_files(folder, {"val", "test"});
+  if (!train_records.empty() && !test_records.empty()) {
+    return from_records(name, train_records, test_records, options);
+  }
   if (is_image_directory(folder) || folder_named(folder, {"train", "training"})) {
     return from_images(name, folder, options);
   }
@@ -123,7 +188,8 @@ DataSource open_data(const DataOptions& options) {
       "--data {}: found nothing to train on; it needs IDX files (train-images-idx3-ubyte, "
       "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz), "
       "a "
-      "binary CIFAR set, or one folder of JPEG or PNG files a class",
+      "binary CIFAR set, TFRecord files of encoded images (train-….tfrecord and "
+      "validation-….tfrecord), or one folder of JPEG or PNG files a class",
       options.data);
 }
 

@@ -178,8 +178,10 @@ void add_train(CLI::App& program) {
   CLI::App* app = program.add_subcommand("train", "Trains a model and saves it.");
   auto options = std::make_shared<Options>();
   app->add_option("--model", options->model, "one of " + zoo_names())->capture_default_str();
-  app->add_option("--data", options->data,
-                  "a folder of IDX files, or synthetic (Fashion-MNIST, as Debian packages it)");
+  app->add_option(
+      "--data", options->data,
+      "a folder: IDX files, a binary CIFAR set, TFRecord files, or one folder of images a "
+      "class; or synthetic (Fashion-MNIST, as Debian packages it)");
   add_placement(*app, options->placement);
   add_batch(*app, options->batch);
   app->add_option("--epochs", options->epochs,

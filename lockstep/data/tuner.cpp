@@ -49,7 +49,7 @@ void ThreadTuner::look(std::int64_t now) {
   if (waiting > kConsumerWaits && in_use > kThreadsWithoutRest * threads_ &&
       threads_ < runtime_.cores()) {
     if (stepped_down_) no_fewer_until_ns_ = now + kSettledFor;
-    change(threads_ + 1,
+    change(std::min(runtime_.cores(), threads_ + std::max(1, threads_ / 2)),
            fmt::format("the consumer waited {:.0f}% of the time, and {:.1f} threads were busy with "
                        "{:.2f} ms an element",
                        100 * waiting, in_use, cost_ms));

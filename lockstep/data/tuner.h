@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// How many threads work on a stage. One more while the consumer waits and the stage's threads have
-// no rest; one fewer when fewer would do. A step down that proves wrong is taken back, and not
-// tried again for a long while: so it settles.
+// How many threads work on a stage. Half as many again while the consumer waits and the stage's
+// threads have no rest; one fewer when fewer would do. A step down that proves wrong is taken back,
+// and not tried again for a long while: so it settles.
 class ThreadTuner {
  public:
   // `threads`: a number that stays, or AUTOTUNE.

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "cli/program.h"
+#include "data/image_files.h"
+#include "lockstep/data/sources/example.h"
+#include "lockstep/data/sources/tfrecord.h"
 
 namespace lockstep {
 namespace {
@@ -184,6 +187,56 @@ TEST(Cli, WrongFilesGetOneLineAndLeaveNothingBehind) {
   expect_wrong_use(program, synthetic + "--resume foreign.safetensors", "foreign.safetensors");
   EXPECT_FALSE(std::filesystem::exists(program.folder() / "run"));
   expect_wrong_use(program, "devices --json missing/folder/file.json", "missing/folder");
+}
+
+void write(const std::filesystem::path& file, const Bytes& bytes) {
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+}
+
+TEST(Cli, TrainTellsFoldersApartByWhatIsInThem) {
+  const Program program;
+  // CIFAR-10: a label and 3072 bytes a record.
+  std::string records;
+  for (int i = 0; i < 4; ++i) {
+    records += static_cast<char>(i);
+    records.append(3072, static_cast<char>(20 * i));
+  }
+  std::filesystem::create_directory(program.folder() / "cifar");
+  for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                           "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
+    std::ofstream(program.folder() / "cifar" / name, std::ios::binary) << records;
+  }
+  const Bytes picture = make_jpeg(40, 32);
+  for (int i = 0; i < 10; ++i) {
+    for (const char* kind : {"cat", "dog"}) {
+      write(program.folder() / "photos" / kind / (std::to_string(i) + ".jpg"), picture);
+    }
+  }
+  std::filesystem::create_directory(program.folder() / "records");
+  for (const char* name : {"train-0.tfrecord", "train-1.tfrecord", "validation-0.tfrecord"}) {
+    std::string file;
+    for (std::int64_t i = 0; i < 6; ++i) {
+      const std::string encoded(reinterpret_cast<const char*>(picture.data()), picture.size());
+      append_tfrecord(file, serialize_example({{"image/encoded", encoded},
+                                               {"image/class/label", std::vector{i % 3}}}));
+    }
+    std::ofstream(program.folder() / "records" / name, std::ios::binary) << file;
+  }
+
+  const auto epoch_of = [&](const std::string& data, const std::string& mention) {
+    const Outcome outcome =
+        program.run("train --model mlp --batch-per-replica 4 --epochs 1 --data " + data +
+                    " --run-dir run-" + data + " --json -");
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find(mention), std::string::npos) << outcome.err;
+    return outcome.code == 0 ? outcome.json().at("steps").get<int>() : 0;
+  };
+  EXPECT_EQ(epoch_of("cifar", "20 samples to train on, 4 to test on; (32, 32, 3)"), 5);
+  EXPECT_EQ(epoch_of("photos", "18 samples to train on, 2 to test on"), 5);
+  EXPECT_EQ(epoch_of("records", "12 samples to train on, 6 to test on"), 3);
 }
 
 }  // namespace

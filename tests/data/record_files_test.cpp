@@ -122,6 +122,10 @@ TEST_F(RecordFiles, DamageNamesFileRecordAndStage) {
         << report.text();
   }
 
+  // Positions count what is given, not what is passed over.
+  expect_positions_hold("damaged",
+                        read_examples({good, missing, bad}, kNumber, {.on_error = OnError::Skip}));
+
   const std::string feature = message_of<DataError>(
       [&] { all_of(read_examples({good}, {{.name = "m", .dtype = DType::I64}})); });
   EXPECT_TRUE(contains(feature, "a.tfrecord") && contains(feature, "m")) << feature;

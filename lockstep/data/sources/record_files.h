@@ -50,16 +50,18 @@ class RecordFilesCursor final : public Cursor {
     return std::nullopt;
   }
 
+  // Records that are damaged do not count where they are passed over, so that they must be read.
   std::int64_t skip(std::int64_t count) override {
+    if (format_.on_error == OnError::Skip) return Cursor::skip(count);
     std::int64_t passed = 0;
     while (passed < count && file_ < files_->size()) {
       try {
         if (reader_ == nullptr) reader_ = format_.open((*files_)[file_]);
         passed += reader_->skip(count - passed);
-        if (passed < count) next_file();
       } catch (const DataError& error) {
         pass(error);
       }
+      if (passed < count) next_file();
     }
     return passed;
   }
