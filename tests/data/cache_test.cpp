@@ -66,6 +66,7 @@ TEST(Cache, SamplesKeepTheirNumbersAndBelongToThePassTheyAreGivenIn) {
       }
     }
     expect_ids_differ(all_of(cache(counted(4, made).repeat(3))));
+    expect_ids_differ(all_of(cache(counted(4, made).repeat(3)).repeat(3)));
   }
 }
 
@@ -90,6 +91,13 @@ TEST(Cache, RowsOfATableStayRows) {
     EXPECT_TRUE(same_elements(all_of(shuffled.cache().batch(3), epoch),
                               all_of(by_elements.batch(3), epoch)));
   }
+  const Dataset repeated = table.repeat(3);
+  expect_ids_differ(all_of(repeated.cache().repeat(3)));
+  EXPECT_TRUE(same_elements(all_of(repeated.cache().repeat(3).batch(1)),
+                            all_of(repeated.map([](const Element& element) { return element; })
+                                       .cache()
+                                       .repeat(3)
+                                       .batch(1))));
   expect_positions_hold("rows", shuffled.cache().shuffle({.seed = 3}).batch(3));
 }
 

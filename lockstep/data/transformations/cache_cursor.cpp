@@ -24,6 +24,7 @@ void CacheCursor::begin() {
   // What came before a restored position is not here to be kept.
   if (given_ == 0 && store_->begin()) {
     mode_ = Mode::Keeping;
+    at_input_ = true;
     return;
   }
   if (given_ == 0 && store_->open()) {
@@ -52,7 +53,7 @@ std::optional<Element> CacheCursor::next() {
     }
     if (!element) return std::nullopt;
     ++given_;
-    element->sample.epoch += epoch_;
+    element->sample.epoch = epoch_in_pass(epoch_, element->sample.epoch);
     return element;
   } catch (...) {
     error_ = std::current_exception();

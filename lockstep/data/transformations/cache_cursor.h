@@ -2,8 +2,7 @@
 // gives, later ones are served from there.
 //
 // The input is always read in epoch 0, whichever epoch the pass is in: so what is kept does not
-// depend on who kept it when, and a position means the same with the cache and without. A sample
-// read in epoch r of the input counts as read in epoch r behind that of the pass.
+// depend on who kept it when, and a position means the same with the cache and without.
 #pragma once
 
 #include <exception>
@@ -13,6 +12,12 @@
 #include "lockstep/data/node.h"
 
 namespace lockstep {
+
+// The epoch of a sample that is given in a pass over what was kept: that of the pass, and apart
+// from it what the epoch in the input was, which is not 0 where the input repeats something.
+inline std::uint64_t epoch_in_pass(std::uint64_t pass, std::uint64_t in_input) {
+  return pass + (in_input << 31);  // an iterator's epoch has 31 bits
+}
 
 // Where one cursor keeps elements, or finds them.
 class CacheStore {

@@ -150,15 +150,16 @@ class RowsCursor final : public Cursor {
 
   std::optional<Element> next() override {
     std::optional<Element> element = input_.next();
-    if (element) element->sample.epoch += epoch_;
+    if (element) element->sample.epoch = epoch_in_pass(epoch_, element->sample.epoch);
     return element;
   }
   std::int64_t skip(std::int64_t count) override { return input_.skip(count); }
   const Table* table() const override { return input_.table(); }
   std::int64_t next_rows(std::span<std::int64_t> rows) override {
     const std::int64_t got = input_.next_rows(rows);
-    const std::int64_t behind = static_cast<std::int64_t>(epoch_) * input_.table()->rows();
-    for (std::int64_t& row : rows.first(static_cast<std::size_t>(got))) row += behind;
+    for (std::int64_t& row : rows.first(static_cast<std::size_t>(got))) {
+      row = in_pass(row, input_.table()->rows());
+    }
     return got;
   }
   void save(PositionWriter& state) const override { input_.save(state); }
@@ -166,6 +167,18 @@ class RowsCursor final : public Cursor {
   std::int64_t state_size() const override { return input_.state_size(); }
 
  private:
+  // The number of a row as this pass counts it.
+  std::int64_t in_pass(std::int64_t row, std::int64_t count) const {
+    if (row < count) return static_cast<std::int64_t>(epoch_) * count + row;
+    const auto round = static_cast<std::uint64_t>(row / count);
+    std::int64_t first = 0;
+    require(!__builtin_mul_overflow(epoch_in_pass(epoch_, round), count, &first),
+            "[cache] {} rows, repeated {} times, are more than can be counted: repeat them behind "
+            "the cache",
+            count, round);
+    return first + row % count;
+  }
+
   std::uint64_t epoch_;
   Input input_;
 };

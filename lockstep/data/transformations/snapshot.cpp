@@ -17,6 +17,7 @@
 #include "lockstep/data/claim.h"
 #include "lockstep/data/element_file.h"
 #include "lockstep/data/transformations.h"
+#include "lockstep/data/transformations/cache_cursor.h"
 #include "lockstep/data/transformations/shard.h"
 #include "lockstep/tensor/host_file.h"
 
@@ -147,7 +148,7 @@ class SnapshotCursor final : public Cursor {
       open();
       if (given_ == count_) return std::nullopt;
       Element element = read(given_);
-      element.sample.epoch += epoch_;
+      element.sample.epoch = epoch_in_pass(epoch_, element.sample.epoch);
       ++given_;
       return element;
     } catch (...) {
