@@ -2,7 +2,12 @@
 
 #include <unistd.h>
 
+#include <tbb/global_control.h>
+
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/node.h"
@@ -10,9 +15,6 @@
 
 namespace lockstep {
 namespace {
-
-// Of all pipelines of the process together; the same for each, as oneTBB takes the least of them.
-constexpr std::size_t kMostThreads = 256;
 
 Budget filled_in(Budget budget) {
   require(budget.cores >= 0, "[data] a budget of {} cores cannot be; 0 takes the machine's",
@@ -25,7 +27,56 @@ Budget filled_in(Budget budget) {
   return budget;
 }
 
+// What oneTBB is told for the whole process. It keeps to the least that it is told, so there is one
+// limit for all pipelines: enough for those that run, but no more threads than there are cores,
+// unless one alone may use more. (Many more would stand in each other's way: those without work
+// look for some before they sleep.)
+class ThreadLimit {
+ public:
+  void add(int cores) {
+    std::lock_guard lock(mutex_);
+    running_.insert(cores);
+    set();
+  }
+  void remove(int cores) {
+    std::lock_guard lock(mutex_);
+    running_.erase(running_.find(cores));
+    set();
+  }
+
+ private:
+  void set() {
+    const int all = std::accumulate(running_.begin(), running_.end(), 0);
+    const int machine = static_cast<int>(available_cores().size());
+    const int most = running_.empty() ? 0 : std::max(machine, *running_.rbegin());
+    // oneTBB counts the thread that calls it.
+    const auto limit = static_cast<std::size_t>(std::min(all, most)) + 1;
+    if (limit == limit_) return;
+    limit_ = limit;
+    control_.reset();
+    if (!running_.empty()) control_.emplace(tbb::global_control::max_allowed_parallelism, limit);
+  }
+
+  std::mutex mutex_;
+  std::multiset<int> running_;  // the cores of every pipeline
+  std::size_t limit_ = 0;
+  std::optional<tbb::global_control> control_;
+};
+
+ThreadLimit& thread_limit() {
+  static ThreadLimit limit;
+  return limit;
+}
+
 }  // namespace
+
+Runtime::Threads::Threads(int cores) : cores_(cores) {
+  thread_limit().add(cores_);
+}
+
+Runtime::Threads::~Threads() {
+  thread_limit().remove(cores_);
+}
 
 void Stage::decided(std::string text) {
   std::lock_guard lock(mutex_);
@@ -42,7 +93,7 @@ Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder)
     : budget_(filled_in(budget)),
       memory_(memory),
       recorder_(recorder),
-      threads_(tbb::global_control::max_allowed_parallelism, kMostThreads),
+      threads_(budget_.cores),
       arena_(budget_.cores, 0) {
   if (recorder_ == nullptr) return;
   for (int i = 0; i < budget_.cores; ++i) {

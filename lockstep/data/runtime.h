@@ -2,7 +2,6 @@
 // what they have done, and what was passed over.
 #pragma once
 
-#include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 
 #include <atomic>
@@ -71,13 +70,23 @@ class Runtime {
  private:
   static constexpr std::size_t kMostSkippedKept = 100;
 
+  // Has oneTBB make as many threads for as long as it lives.
+  class Threads {
+   public:
+    explicit Threads(int cores);
+    ~Threads();
+    Threads(const Threads&) = delete;
+    Threads& operator=(const Threads&) = delete;
+
+   private:
+    int cores_;
+  };
+
   Budget budget_;
   Device& memory_;
   Recorder* recorder_;
   std::atomic<std::size_t> reserved_ = 0;
-  // oneTBB would make one thread fewer than there are cores, counting the one that calls it. How
-  // many work for this pipeline is the arena's to say.
-  tbb::global_control threads_;
+  Threads threads_;
   tbb::task_arena arena_;
 
   mutable std::mutex mutex_;  // guards what follows
