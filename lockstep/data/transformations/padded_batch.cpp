@@ -125,9 +125,9 @@ class PaddedBatchCursor final : public Cursor {
   // Of a row of the batch.
   std::vector<std::int64_t> extents_of(std::size_t i, std::span<const Element> rows) const {
     const auto rank = static_cast<std::size_t>(spec_[i].shape.rank()) - 1;
-    const bool given = !options_.shapes.empty();
+    const Shape* given = options_.shapes.empty() ? nullptr : &options_.shapes[i];
     std::vector<std::int64_t> extents(rank, 0);
-    if (given) std::ranges::copy(options_.shapes[i].dims(), extents.begin());
+    if (given != nullptr) std::ranges::copy(given->dims(), extents.begin());
     for (const Element& row : rows) {
       require(row.size() == spec_.size(),
               "[padded_batch] sample {} of epoch {} has {} components instead of {}",
@@ -141,10 +141,12 @@ class PaddedBatchCursor final : public Cursor {
               name_of(spec_[i].dtype), rank);
       for (std::size_t axis = 0; axis < rank; ++axis) {
         const std::int64_t extent = tensor.shape().dims()[axis];
-        require(!given || extent <= extents[axis],
-                "[padded_batch] sample {} of epoch {}: component {}, {}, is larger than {}, to "
-                "which it was to be filled up",
-                row.sample.number, row.sample.epoch, i, tensor.shape(), options_.shapes[i]);
+        if (given != nullptr && extent > extents[axis]) {
+          fail<UsageError>(
+              "[padded_batch] sample {} of epoch {}: component {}, {}, is larger than {}, to which "
+              "it was to be filled up",
+              row.sample.number, row.sample.epoch, i, tensor.shape(), *given);
+        }
         extents[axis] = std::max(extents[axis], extent);
       }
     }
@@ -210,9 +212,10 @@ NodePtr make_padded_batch(NodePtr input, std::int64_t size, PaddedBatchOptions o
       options.values.size(), spec.size(), describe(spec));
   for (std::size_t i = 0; i < spec.size(); ++i) {
     const bool half = spec[i].dtype == DType::F16 || spec[i].dtype == DType::BF16;
-    require(!half || options.values.empty() || options.values[i] == 0,
+    const double value = options.values.empty() ? 0 : options.values[i];
+    require(!half || value == 0,
             "[padded_batch] component {} is {}, which can be padded with 0 alone, not with {}", i,
-            name_of(spec[i].dtype), options.values[i]);
+            name_of(spec[i].dtype), value);
     if (options.shapes.empty()) continue;
     require(options.shapes[i].rank() == spec[i].shape.rank(),
             "[padded_batch] component {} has the shape {}, which cannot be filled up to {}: the "
