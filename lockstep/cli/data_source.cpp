@@ -49,6 +49,12 @@ ImageReaderOptions photo_reader(bool training) {
   return reader;
 }
 
+// The size that pictures are given: what the model is made for, or, where it takes vectors, that of
+// Fashion-MNIST.
+Shape picture_shape(const Task& task) {
+  return task.sample.rank() == 3 ? task.sample : Shape{28, 28, 1};
+}
+
 std::optional<std::filesystem::path> folder_named(const std::filesystem::path& folder,
                                                   std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -65,7 +71,7 @@ DataSource from_images(const std::string& name, const std::filesystem::path& fol
   const auto test_folder = folder_named(folder, {"val", "validation", "test"});
   const bool apart = train_folder && test_folder;
   constexpr double kHeldOut = 0.1;
-  const auto open = [=, sample = options.task.sample](
+  const auto open = [=, sample = picture_shape(options.task)](
                         bool training, std::optional<std::int64_t> batch, std::uint64_t seed) {
     ImageDirectoryOptions how{.batch_size = batch,
                               .height = static_cast<int>(sample[0]),
@@ -85,7 +91,7 @@ DataSource from_images(const std::string& name, const std::filesystem::path& fol
   };
   const ImageDirectory train = open(true, std::nullopt, 0);
   const ImageDirectory test = open(false, std::nullopt, 0);
-  const Task task{.sample = options.task.sample, .classes = std::ssize(train.class_names)};
+  const Task task{.sample = picture_shape(options.task), .classes = std::ssize(train.class_names)};
   return {.train = [open](std::int64_t batch,
                           std::uint64_t seed) { return open(true, batch, seed).dataset; },
           .test = [open](std::int64_t batch) { return open(false, batch, 0).dataset; },
@@ -125,8 +131,8 @@ DataSource from_records(const std::string& name, const Files& train, const Files
       ++samples[training ? 0 : 1];
     }
   }
-  const auto open = [=, sample = options.task.sample](bool training, std::int64_t batch,
-                                                      std::uint64_t seed) {
+  const auto open = [=, sample = picture_shape(options.task)](bool training, std::int64_t batch,
+                                                              std::uint64_t seed) {
     ImageReaderOptions reader = photo_reader(training);
     reader.height = static_cast<int>(sample[0]);
     reader.width = static_cast<int>(sample[1]);
@@ -142,7 +148,7 @@ DataSource from_records(const std::string& name, const Files& train, const Files
         .batch(batch)
         .prefetch();
   };
-  const Task task{.sample = options.task.sample, .classes = classes};
+  const Task task{.sample = picture_shape(options.task), .classes = classes};
   return {
       .train = [open](std::int64_t batch, std::uint64_t seed) { return open(true, batch, seed); },
       .test = [open](std::int64_t batch) { return open(false, batch, 0); },

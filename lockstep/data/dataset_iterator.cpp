@@ -143,7 +143,7 @@ std::vector<std::string> reshard(const std::vector<std::string>& positions, std:
   auto state = std::make_shared<PositionWriter>();
   Input::begin_rest(former, *state);
   PositionWriter input;
-  Input::save({.base = state, .skip = 0, .taken = {}}, input);
+  Input::save({.base = state, .skip = 0}, input);
   std::vector<std::string> resharded;
   for (std::int64_t shard = 0; shard < shards; ++shard) {
     const Context context{.epoch = static_cast<std::uint64_t>(first.epoch),

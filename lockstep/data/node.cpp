@@ -42,19 +42,16 @@ Input::Input(NodePtr node, const Context& context)
       stage_(&context.runtime->stage(*node_)),
       cursor_(node_->cursor(context)) {}
 
-void Input::pass_taken() {
-  while (!taken_.empty() && taken_.front() == since_.skip) {
-    cursor_->skip(1);
-    taken_.erase(taken_.begin());
-    ++since_.skip;
-    ++count_;
-  }
-}
-
 std::optional<Element> Input::next() {
+  if (error_) std::rethrow_exception(error_);
   StageTimer timer(stage_);
-  if (!taken_.empty()) pass_taken();
-  std::optional<Element> element = cursor_->next();
+  std::optional<Element> element;
+  try {
+    element = cursor_->next();
+  } catch (...) {
+    error_ = std::current_exception();
+    throw;
+  }
   if (element) {
     ++since_.skip;
     ++count_;
@@ -67,34 +64,18 @@ std::optional<Element> Input::next() {
 
 std::int64_t Input::skip(std::int64_t count) {
   StageTimer timer(stage_);
-  std::int64_t passed = 0;
-  while (passed < count) {
-    if (!taken_.empty()) pass_taken();
-    const std::int64_t most = taken_.empty() ? count : taken_.front() - since_.skip;
-    const std::int64_t wanted = std::min(count - passed, most);
-    const std::int64_t got = cursor_->skip(wanted);
-    passed += got;
-    since_.skip += got;
-    count_ += got;
-    if (got < wanted) break;
-  }
+  const std::int64_t passed = cursor_->skip(count);
+  since_.skip += passed;
+  count_ += passed;
   return passed;
 }
 
 std::int64_t Input::next_rows(std::span<std::int64_t> rows) {
   StageTimer timer(stage_);
-  if (!taken_.empty()) pass_taken();
-  const std::size_t most =
-      taken_.empty()
-          ? rows.size()
-          : std::min(rows.size(), static_cast<std::size_t>(taken_.front() - since_.skip));
-  std::int64_t got = cursor_->next_rows(rows.first(most));
+  const std::int64_t got = cursor_->next_rows(rows);
   since_.skip += got;
   count_ += got;
   stage_->items.fetch_add(got, std::memory_order_relaxed);
-  if (most < rows.size() && got == static_cast<std::int64_t>(most)) {
-    got += next_rows(rows.subspan(most));
-  }
   return got;
 }
 
@@ -119,28 +100,20 @@ std::shared_ptr<const PositionWriter> Input::state() const {
 
 Position Input::position() {
   if (!cursor_->has_state()) return cursor_->position();
-  const std::int64_t interval = std::max(kLeastInterval, cursor_->state_size());
-  if (since_.base == nullptr || since_.skip >= interval) {
-    for (std::int64_t& each : taken_) each -= since_.skip;
-    since_ = {.base = state(), .skip = 0, .taken = {}};
-  }
-  return {.base = since_.base, .skip = since_.skip, .taken = taken_};
+  // A count says nothing about elements that would come in another order the next time.
+  const std::int64_t interval =
+      context_.runtime->in_order ? std::max(kLeastInterval, cursor_->state_size()) : 1;
+  if (since_.base == nullptr || since_.skip >= interval) since_ = {.base = state(), .skip = 0};
+  return since_;
 }
 
 void Input::save(const Position& position, PositionWriter& state) {
   state.nested(position.base);
   state.word(static_cast<std::uint64_t>(position.skip));
-  state.words(position.taken);
 }
 
 void Input::save(PositionWriter& writer) const {
-  if (!cursor_->has_state()) {
-    save(cursor_->position(), writer);
-    return;
-  }
-  Position now{.base = state(), .skip = 0, .taken = taken_};
-  for (std::int64_t& each : now.taken) each -= since_.skip;
-  save(now, writer);
+  save(cursor_->has_state() ? Position{.base = state(), .skip = 0} : cursor_->position(), writer);
 }
 
 void Input::begin_rest(const std::vector<std::string>& former, PositionWriter& state) {
@@ -160,10 +133,6 @@ void Input::restore(PositionReader& reader) {
   state.expect_end();
   constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
   const std::int64_t passed = reader.count(kNoLimit);
-  taken_ = reader.words();
-  require(std::ranges::is_sorted(taken_) && (taken_.empty() || taken_.front() >= passed),
-          "[data] the saved position is damaged: elements in no order");
-  for (std::int64_t& each : taken_) each -= passed;
   require(cursor_->skip(passed) == passed,
           "[data] the position is {} elements further than the data set has: it has changed since",
           passed);

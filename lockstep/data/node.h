@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -126,17 +127,15 @@ class Input {
   Stage& stage() const { return *stage_; }
 
  private:
-  // Passes over what was handed out before others did; at every element once something was.
-  void pass_taken();
   std::shared_ptr<const PositionWriter> state() const;
 
   NodePtr node_;
   Context context_;
   Stage* stage_;
   std::unique_ptr<Cursor> cursor_;
-  Position since_;                   // a state of the cursor's, and how many elements it gave since
-  std::vector<std::int64_t> taken_;  // elements to pass over, counted as since_.skip is; ascending
+  Position since_;  // a state of the cursor's, and how many elements it gave since
   std::int64_t count_ = 0;
+  std::exception_ptr error_;  // that ended the pass
 };
 
 }  // namespace lockstep

@@ -62,8 +62,6 @@ class PositionReader {
 struct Position {
   std::shared_ptr<const PositionWriter> base;
   std::int64_t skip = 0;  // elements to pass over from there
-  std::vector<std::int64_t>
-      taken;  // and, counted from there, some behind: handed out before others
 };
 
 }  // namespace lockstep

@@ -15,8 +15,10 @@ RowPlacer::RowPlacer(std::vector<ElementSpec> row, std::int64_t size, Device& me
       pools_(row_.size(), BufferPool(memory)),
       buffers_(row_.size()) {}
 
-Element RowPlacer::place(std::int64_t ordinal) {
-  if (ordinal % size_ == 0 || next_ == size_) next_ = 0;
+Element RowPlacer::place() {
+  // The row's number among those that will be handed out, so far as one knows.
+  const std::int64_t number = placed_++ - missing_;
+  if (number % size_ == 0 || next_ == size_) next_ = 0;
   Element place;
   for (std::size_t i = 0; i < row_.size(); ++i) {
     const std::size_t bytes = bytes_of(row_[i]);

@@ -1,5 +1,5 @@
 // RowPlacer: where the rows of batches go, one after the other, so that whoever makes the rows can
-// write them in place.
+// write them in place. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ class RowPlacer {
   // For batches of `size` rows of this spec.
   RowPlacer(std::vector<ElementSpec> row, std::int64_t size, Device& memory);
 
-  // Tensors for the row that will be number `ordinal` of those handed out, so far as one knows:
-  // rows before it may yet turn out to be missing. A batch of which none is missing lies in one
-  // piece; another's rows have to be moved together.
-  Element place(std::int64_t ordinal);
+  // Tensors for the next row. Rows before it may yet turn out to be missing; then those that follow
+  // have to be moved together, up to the next batch that begins behind them.
+  Element place();
+  // One of the rows that were placed will not come.
+  void missing() { ++missing_; }
 
  private:
   std::vector<ElementSpec> row_;
@@ -26,6 +27,8 @@ class RowPlacer {
   std::vector<BufferPool> pools_;
   std::vector<std::shared_ptr<Buffer>> buffers_;  // of the batch that is being filled
   std::int64_t next_ = 0;                         // row of it
+  std::int64_t placed_ = 0;
+  std::int64_t missing_ = 0;
 };
 
 // The batch that these rows already are, because they were placed so; nothing where they were not.

@@ -101,6 +101,10 @@ Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder)
   }
 }
 
+Runtime::~Runtime() {
+  waiting_->wait();
+}
+
 Stage& Runtime::stage(const DatasetNode& node) {
   std::lock_guard lock(mutex_);
   if (const auto known = measured_as_.find(&node); known != measured_as_.end()) {
@@ -130,11 +134,14 @@ void Runtime::forget(const DatasetNode& node) {
 }
 
 void Runtime::enqueue(const std::shared_ptr<Gate>& gate, std::function<void(Track*)> work) {
-  arena_.enqueue([this, gate, work = std::move(work)] {
-    if (!gate->enter()) return;  // and this may be gone
-    const auto place = static_cast<std::size_t>(tbb::this_task_arena::current_thread_index());
-    work(place < tracks_.size() ? tracks_[place] : nullptr);
-    gate->leave();
+  waiting_->add();
+  arena_.enqueue([this, gate, work = std::move(work), waiting = waiting_] {
+    if (gate->enter()) {  // otherwise this may be gone
+      const auto place = static_cast<std::size_t>(tbb::this_task_arena::current_thread_index());
+      work(place < tracks_.size() ? tracks_[place] : nullptr);
+      gate->leave();
+    }
+    waiting->done();
   });
 }
 

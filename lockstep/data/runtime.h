@@ -5,6 +5,8 @@
 #include <tbb/task_arena.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -30,6 +32,10 @@ class Runtime {
   // must outlive the runtime.
   Runtime(Budget budget, Device& memory, Recorder* recorder);
 
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
   int cores() const { return budget_.cores; }
   std::size_t memory_budget() const { return budget_.memory_bytes; }
   Device& memory() const { return memory_; }
@@ -50,6 +56,10 @@ class Runtime {
   // waits for other work that has not begun: there may be but one thread. It is told where its
   // spans go: null without a recorder.
   void enqueue(const std::shared_ptr<Gate>& gate, std::function<void(Track*)> work);
+
+  // Whether the order of the elements is the same every time; false once a stage is made that gives
+  // them as they are ready.
+  std::atomic<bool> in_order = true;
 
   // How long the consumer of the whole pipeline has waited for elements so far.
   std::atomic<std::int64_t> consumer_wait_ns = 0;
@@ -82,12 +92,36 @@ class Runtime {
     int cores_;
   };
 
+  // Work that was enqueued and has not come to its end. By the time that a runtime goes, what is
+  // left finds its gate shut and is over in a moment; it is not worth more than a moment's waiting.
+  class Waiting {
+   public:
+    void add() {
+      std::lock_guard lock(mutex_);
+      ++count_;
+    }
+    void done() {
+      std::lock_guard lock(mutex_);
+      if (--count_ == 0) none_.notify_all();
+    }
+    void wait() {
+      std::unique_lock lock(mutex_);
+      none_.wait_for(lock, std::chrono::milliseconds(100), [&] { return count_ == 0; });
+    }
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable none_;
+    std::int64_t count_ = 0;
+  };
+
   Budget budget_;
   Device& memory_;
   Recorder* recorder_;
   std::atomic<std::size_t> reserved_ = 0;
   Threads threads_;
   tbb::task_arena arena_;
+  std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<const DatasetNode*, Stage> stages_;

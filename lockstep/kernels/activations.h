@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
-#include "lockstep/kernels/vectorized.h"
+#include "lockstep/base/vectorized.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "lockstep/kernels/vectorized.h"
+#include "lockstep/base/vectorized.h"
 
 namespace lockstep {
 

@@ -285,5 +285,49 @@ TEST(ParallelMap, ASavedPositionIsExactWhateverIsUnderWay) {
   }
 }
 
+TEST(ParallelMap, WithoutOrderPositionsAreExactOverBatchesToo) {
+  const Dataset pairs = numbers(40)
+                            .batch(2)
+                            .map(
+                                [](const Element& pair) -> Element {
+                                  return {squared({pair[0].rows(0, 1).reshaped({})})[0], pair[0]};
+                                },
+                                {.parallel = 3, .deterministic = false})
+                            .prefetch(2)
+                            .with_budget({.cores = 3});
+  for (std::size_t given = 0; given <= 20; ++given) {
+    const std::unique_ptr<Iterator> iterator = pairs.iterator();
+    std::vector<double> values;
+    for (std::size_t i = 0; i < given; ++i) values.push_back(iterator->next()->front().item());
+    const std::unique_ptr<Iterator> other = pairs.iterator();
+    other->restore(iterator->save());
+    for (const double value : all(*other)) values.push_back(value);
+    std::ranges::sort(values);
+    std::vector<double> expected;
+    for (int i = 0; i < 40; i += 2) expected.push_back(i * i);
+    EXPECT_EQ(values, expected) << given;
+  }
+}
+
+TEST(ParallelMap, RowsAreInPlaceBehindRepeatAndTakeAsWell) {
+  std::set<const std::byte*> written;
+  std::mutex mutex;
+  const Dataset rows =
+      numbers(5).map_into(tripled(&written, &mutex), {.spec = {{DType::F32, {3}}}, .parallel = 2});
+  const std::unique_ptr<Iterator> iterator = rows.repeat(4).take(16).batch(4).iterator();
+  std::vector<float> values;
+  std::vector<Element> held;
+  while (const std::optional<Element> batch = iterator->next()) {
+    held.push_back(*batch);
+    for (std::int64_t row = 0; row < 4; ++row) {
+      const Tensor sample = batch->front().rows(row, 1);
+      values.push_back(sample.values<float>()[1]);
+      std::lock_guard lock(mutex);
+      EXPECT_TRUE(written.contains(sample.raw())) << "row " << row << " was copied";
+    }
+  }
+  EXPECT_EQ(values, (std::vector<float>{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0}));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/vectorized.h"
+
 namespace lockstep {
 namespace {
 
@@ -22,8 +24,13 @@ void for_each_row(const Tensor& table, std::size_t row_bytes, std::span<const st
                   Write write) {
   const std::byte* from = table.raw();
   const std::int64_t table_rows = table.shape()[0];
+  if (rows.empty()) return;
+  // Most rows of a batch are of one epoch, whose first number saves them the division.
+  const std::int64_t first = rows[0] - rows[0] % table_rows;
   const auto place = [&](std::size_t i) {
-    return from + static_cast<std::size_t>(rows[i] % table_rows) * row_bytes;
+    std::int64_t row = rows[i] - first;
+    if (row < 0 || row >= table_rows) row = rows[i] % table_rows;
+    return from + static_cast<std::size_t>(row) * row_bytes;
   };
   for (std::size_t i = 0; i < std::min(kLookAhead, rows.size()); ++i) {
     announce(place(i), row_bytes);
@@ -59,13 +66,23 @@ void copy_rows(const Tensor& from, std::size_t row_bytes, std::span<const std::i
   }
 }
 
+LOCKSTEP_VECTORIZED
+void widen(const std::uint8_t* from, std::size_t count, float scale, float* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]) * scale;
+}
+
+LOCKSTEP_VECTORIZED
+void widen(const std::uint8_t* from, std::size_t count, std::int32_t scale, std::int32_t* to) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<std::int32_t>(from[i]) * scale;
+}
+
 template <class T>
 void convert_rows(const Tensor& from, std::size_t row_elements, std::span<const std::int64_t> rows,
                   T scale, std::byte* to) {
   for_each_row(from, row_elements, rows, [&](const std::byte* row, std::size_t i) {
     const auto* source = reinterpret_cast<const std::uint8_t*>(row);
     T* target = reinterpret_cast<T*>(to) + i * row_elements;
-    for (std::size_t e = 0; e < row_elements; ++e) target[e] = static_cast<T>(source[e]) * scale;
+    widen(source, row_elements, scale, target);
   });
 }
 

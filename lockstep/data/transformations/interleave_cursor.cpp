@@ -48,6 +48,7 @@ InterleaveCursor::InterleaveCursor(NodePtr input, const Context& context,
       outer_(std::move(input), context),
       slots_(static_cast<std::size_t>(interleaving_->options.cycle)) {
   stage_.threads = threads_;
+  if (ahead() && !interleaving_->options.deterministic) context.runtime->in_order = false;
   if (interleaving_->options.parallel == AUTOTUNE && stage_.decisions().empty()) {
     stage_.decided(fmt::format("{} threads: as many as there are cores", threads_));
   }

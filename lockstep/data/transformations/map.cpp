@@ -24,12 +24,11 @@ class MapCursor final : public Cursor {
       const std::optional<Element> element = input_.next();
       if (!element) return std::nullopt;
       try {
-        Element place = placer_ != nullptr ? placer_->place(given_) : Element();
-        Element output = (*function_)(*element, std::move(place));
-        ++given_;
-        return output;
+        Element place = placer_ != nullptr ? placer_->place() : Element();
+        return (*function_)(*element, std::move(place));
       } catch (const Error& error) {
         if (!passes_errors) throw;
+        if (placer_ != nullptr) placer_->missing();
         input_.context().runtime->skipped(stage_, error.what());
       }
     }
@@ -53,7 +52,6 @@ class MapCursor final : public Cursor {
   Stage& stage_;
   std::optional<RowPlacer> own_;
   RowPlacer* placer_ = nullptr;
-  std::int64_t given_ = 0;
 };
 
 class MapNode final : public DatasetNode {

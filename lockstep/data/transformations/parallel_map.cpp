@@ -10,8 +10,7 @@
 // The consumer does not stand by while there is work that nobody has begun: it makes an element
 // itself. So one thread is enough, whatever is stacked upon each other.
 //
-// The position is that of the input behind the last element handed out; where elements came out of
-// order, behind the last of those before which none is missing, and the numbers of the others.
+// In order, it is where its input was behind the last element handed out.
 #include "lockstep/data/transformations/parallel_map.h"
 
 #include <algorithm>
@@ -35,6 +34,7 @@ class ParallelMapCursor final : public Cursor {
         tuner_(*context.runtime, stage, function_->options().parallel, now_ns()),
         span_name_(context.runtime->intern(stage)),
         input_(std::move(input), context) {
+    if (!in_order()) context.runtime->in_order = false;
     if (function_->writes()) {
       own_.emplace(function_->options().spec, 1, context.runtime->memory());
       placer_ = &*own_;
@@ -82,22 +82,38 @@ class ParallelMapCursor final : public Cursor {
     return function_->writes();
   }
 
-  bool has_state() const override { return false; }
-  void save(PositionWriter&) const override {
-    fail<InternalError>("the state of a cursor without one was asked for");
+  // Elements that come as they are ready were not the first so many of the input: then it has a
+  // state, the input's position behind the last of those before which none is missing, and the
+  // numbers of the others.
+  bool has_state() const override { return !in_order(); }
+  void save(PositionWriter& state) const override {
+    std::lock_guard lock(mutex_);
+    if (started_) {
+      Input::save(behind_, state);
+    } else {
+      input_.save(state);
+    }
+    std::vector<std::int64_t> given;
+    for (const std::shared_ptr<Place>& place : window_) {
+      if (place->state == State::Given) given.push_back(place->count - 1 - behind_count_);
+    }
+    for (const std::int64_t number : given_before_) {
+      if (number >= behind_count_) given.push_back(number - behind_count_);
+    }
+    std::ranges::sort(given);
+    state.words(given);
   }
-  void restore(PositionReader& state) override { input_.restore(state); }
+  void restore(PositionReader& state) override {
+    input_.restore(state);
+    if (in_order()) return;
+    given_before_ = state.words();
+    behind_count_ = input_.count();
+    for (std::int64_t& number : given_before_) number += behind_count_;
+  }
 
   Position position() override {
     std::lock_guard lock(mutex_);
-    if (!started_) return input_.position();
-    Position position = behind_;
-    for (const std::shared_ptr<Place>& place : window_) {
-      if (place->state != State::Given) continue;
-      position.taken.push_back(behind_.skip + place->count - behind_count_ - 1);
-    }
-    std::ranges::sort(position.taken);
-    return position;
+    return started_ ? behind_ : input_.position();
   }
 
  private:
@@ -111,6 +127,8 @@ class ParallelMapCursor final : public Cursor {
     Element made;
     std::exception_ptr error;
   };
+
+  bool in_order() const { return function_->options().deterministic; }
 
   std::size_t capacity() const {
     return std::max(kLeastPlaces,
@@ -169,7 +187,7 @@ class ParallelMapCursor final : public Cursor {
     if (track != nullptr) track->add(span_name_, SpanKind::Input, begin, now_ns());
     std::lock_guard lock(mutex_);
     place->state = state;
-    if (state == State::Missing) ++missing_;
+    if (state == State::Missing && placer_ != nullptr) placer_->missing();
     if (state == State::Failed) ended_ = true;
     changed_.notify_all();
   }
@@ -189,6 +207,8 @@ class ParallelMapCursor final : public Cursor {
     auto place = std::make_shared<Place>();
     bool there = false;
     try {
+      while (std::ranges::count(given_before_, input_.count()) > 0 && input_.skip(1) == 1) {
+      }
       std::optional<Element> next = input_.next();
       there = next.has_value();
       if (there) {
@@ -210,8 +230,7 @@ class ParallelMapCursor final : public Cursor {
       changed_.notify_all();
       return nullptr;
     }
-    if (placer_ != nullptr) place_of_result = placer_->place(pulled_ - missing_);
-    ++pulled_;
+    if (placer_ != nullptr) place_of_result = placer_->place();
     window_.push_back(place);
     return place;
   }
@@ -230,7 +249,7 @@ class ParallelMapCursor final : public Cursor {
         pass_finished();
         return element;
       }
-      if (function_->options().deterministic) break;
+      if (in_order()) break;
     }
     return std::nullopt;
   }
@@ -258,14 +277,14 @@ class ParallelMapCursor final : public Cursor {
   Stage& stage_;
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
 
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   ThreadTuner tuner_;
   std::deque<std::shared_ptr<Place>> window_;
   Position behind_;  // the input's, behind the last place that was closed
   std::int64_t behind_count_ = 0;
-  std::int64_t pulled_ = 0;
-  std::int64_t missing_ = 0;
+  // Elements of the input, by their numbers, that had been given out of turn before a restore.
+  std::vector<std::int64_t> given_before_;
   int pulling_ = 0;  // threads in the input, with a place in the window promised to them
   int making_ = 0;   // threads in make()
   int asked_ = 0;    // threads that were asked for and have not come yet

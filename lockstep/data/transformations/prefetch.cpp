@@ -57,6 +57,7 @@ class PrefetchCursor final : public Cursor {
   }
 
   // Numbers of rows are not worth making ahead.
+  bool write_to(RowPlacer& placer) override { return input_.write_to(placer); }
   const Table* table() const override { return input_.table(); }
   std::int64_t next_rows(std::span<std::int64_t> rows) override { return input_.next_rows(rows); }
 

@@ -25,6 +25,10 @@ class RepeatCursor final : public Cursor {
     return over_rounds(count, [&](std::int64_t done) { return input_->skip(count - done); });
   }
 
+  bool write_to(RowPlacer& placer) override {
+    placer_ = &placer;
+    return input_->write_to(placer);
+  }
   const Table* table() const override { return input_->table(); }
 
   std::int64_t next_rows(std::span<std::int64_t> rows) override {
@@ -51,7 +55,9 @@ class RepeatCursor final : public Cursor {
     const std::uint64_t first = rounds_ == kInfinite
                                     ? context_.epoch
                                     : context_.epoch * static_cast<std::uint64_t>(rounds_);
-    return std::make_unique<Input>(node_, context_.in_epoch(first + round));
+    auto input = std::make_unique<Input>(node_, context_.in_epoch(first + round));
+    if (placer_ != nullptr) input->write_to(*placer_);
+    return input;
   }
 
   // False after the last round. A round without elements is the last: all others would be as empty.
@@ -83,6 +89,7 @@ class RepeatCursor final : public Cursor {
   Context context_;
   std::uint64_t round_ = 0;
   bool round_is_empty_ = true;  // so far
+  RowPlacer* placer_ = nullptr;
   std::unique_ptr<Input> input_;
 };
 

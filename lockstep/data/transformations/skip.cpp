@@ -19,6 +19,7 @@ class SkipCursor final : public Cursor {
     pass_beginning();
     return input_.skip(count);
   }
+  bool write_to(RowPlacer& placer) override { return input_.write_to(placer); }
   const Table* table() const override { return input_.table(); }
   std::int64_t next_rows(std::span<std::int64_t> rows) override {
     pass_beginning();
@@ -34,6 +35,7 @@ class SkipCursor final : public Cursor {
     input_.restore(state);
     passed_ = passed;
   }
+  std::int64_t state_size() const override { return input_.state_size(); }
 
  private:
   void pass_beginning() {

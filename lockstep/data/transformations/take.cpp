@@ -24,6 +24,7 @@ class TakeCursor final : public Cursor {
     return passed;
   }
 
+  bool write_to(RowPlacer& placer) override { return input_.write_to(placer); }
   const Table* table() const override { return input_.table(); }
 
   std::int64_t next_rows(std::span<std::int64_t> rows) override {
@@ -42,6 +43,7 @@ class TakeCursor final : public Cursor {
     input_.restore(state);
     taken_ = taken;
   }
+  std::int64_t state_size() const override { return input_.state_size(); }
 
  private:
   Input input_;

@@ -5,7 +5,7 @@
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/activation.h"
 #include "lockstep/kernels/onednn/onednn.h"
-#include "lockstep/kernels/vectorized.h"
+#include "lockstep/base/vectorized.h"
 
 namespace lockstep::onednn {
 namespace {

@@ -3,7 +3,7 @@
 // includes once for each.
 #pragma once
 
-#include "lockstep/kernels/vectorized.h"
+#include "lockstep/base/vectorized.h"
 
 namespace lockstep::onednn {
 

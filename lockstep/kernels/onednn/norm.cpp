@@ -17,7 +17,7 @@
 #include "lockstep/kernels/onednn/norm_tiles.h"
 #include "lockstep/kernels/onednn/onednn.h"
 #include "lockstep/kernels/onednn/tiles.h"
-#include "lockstep/kernels/vectorized.h"
+#include "lockstep/base/vectorized.h"
 
 namespace lockstep::onednn {
 namespace {

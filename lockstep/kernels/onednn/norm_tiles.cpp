@@ -1,6 +1,6 @@
 #include "lockstep/kernels/onednn/norm_tiles.h"
 
-#include "lockstep/kernels/vectorized.h"
+#include "lockstep/base/vectorized.h"
 
 namespace lockstep::onednn {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "lockstep/kernels/kernel.h"
-#include "lockstep/kernels/vectorized.h"
+#include "lockstep/base/vectorized.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <limits>
 
-#include "lockstep/kernels/vectorized.h"
+#include "lockstep/base/vectorized.h"
 
 namespace lockstep {
 
