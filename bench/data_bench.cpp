@@ -71,13 +71,12 @@ ImageReaderOptions training_reader() {
 
 Dataset image_batches(const Options& options) {
   const auto budget = static_cast<std::size_t>(options.budget_mb * 1e6);
-  return image_dataset_from_directory(
-             options.folder,
-             {.batch_size = std::nullopt, .height = 224, .width = 224, .reader = training_reader()})
-      .dataset.repeat()
-      .batch(kBatch)
-      .prefetch(AUTOTUNE)
-      .with_budget({.cores = options.cores, .memory_bytes = budget});
+  return image_dataset_from_directory(options.folder, {.batch_size = kBatch,
+                                                       .height = 224,
+                                                       .width = 224,
+                                                       .repeat = -1,
+                                                       .reader = training_reader()})
+      .dataset.with_budget({.cores = options.cores, .memory_bytes = budget});
 }
 
 nlohmann::json images(const Options& options) {

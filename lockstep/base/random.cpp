@@ -24,10 +24,13 @@ PhiloxKey make_key(std::uint64_t seed, std::uint64_t stream) {
 }
 
 std::uint32_t RandomSequence::next() {
-  const std::uint64_t block = position_ / 4;
-  const PhiloxBlock words = philox(
-      key_, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0});
-  return words[position_++ % 4];
+  if (position_ % 4 == 0 || !has_block_) {
+    const std::uint64_t block = position_ / 4;
+    block_ = philox(
+        key_, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0});
+    has_block_ = true;
+  }
+  return block_[position_++ % 4];
 }
 
 float RandomSequence::uniform() {

@@ -55,11 +55,16 @@ class RandomSequence {
   double normal();                           // mean 0, deviation 1 (Box-Muller)
   std::uint64_t below(std::uint64_t bound);  // unbiased, bound > 0
   std::uint64_t position() const { return position_; }
-  void seek(std::uint64_t position) { position_ = position; }
+  void seek(std::uint64_t position) {
+    position_ = position;
+    has_block_ = false;
+  }
 
  private:
   PhiloxKey key_;
   std::uint64_t position_ = 0;  // words drawn so far
+  PhiloxBlock block_{};         // the four words around it,
+  bool has_block_ = false;      // once they are computed
 };
 
 }  // namespace lockstep

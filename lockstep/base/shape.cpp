@@ -12,8 +12,9 @@ Shape::Shape(std::initializer_list<std::int64_t> dims) : Shape(std::vector<std::
 Shape::Shape(std::vector<std::int64_t> dims) : dims_(std::move(dims)) {
   std::int64_t room = std::numeric_limits<std::int64_t>::max() / 16;
   for (std::int64_t extent : dims_) {
-    require(extent >= 0, "[shape] an extent may not be negative: {}", str());
-    require(extent <= room, "[shape] too many elements to address: {}", str());
+    // Shapes are made all the time: the text is made only where it is wanted.
+    if (extent < 0) fail<UsageError>("[shape] an extent may not be negative: {}", str());
+    if (extent > room) fail<UsageError>("[shape] too many elements to address: {}", str());
     if (extent > 0) room /= extent;
   }
 }
@@ -41,8 +42,9 @@ Shape Shape::with(int axis, std::int64_t extent) const {
 }
 
 int Shape::wrap(int axis) const {
-  require(axis >= -rank() && axis < rank(), "[shape] axis {} is outside a shape of rank {}: {}",
-          axis, rank(), str());
+  if (axis < -rank() || axis >= rank()) {
+    fail<UsageError>("[shape] axis {} is outside a shape of rank {}: {}", axis, rank(), str());
+  }
   return axis < 0 ? axis + rank() : axis;
 }
 

@@ -236,6 +236,7 @@ ImageDirectory image_dataset_from_directory(const fs::path& directory,
   std::vector<ElementSpec> rest = samples.element_spec();
   rest.erase(rest.begin());
   if (options.shuffle) samples = samples.shuffle({.seed = options.seed});
+  if (options.repeat != 1) samples = samples.repeat(options.repeat);
   const ImageReaderOptions reader = reader_options(options);
   Dataset dataset =
       samples.map_into(read_image_files(files.paths, reader), {.spec = decoded_spec(reader, rest),

@@ -30,6 +30,7 @@ struct ImageDirectoryOptions {
   int height = 256;
   int width = 256;
   bool shuffle = true;
+  std::int64_t repeat = 1;  // passes over the files in one of the data set; -1: for ever
   std::uint64_t seed = 0;
   // Of the files, the last ones (behind a shuffle by the seed, where `shuffle` asks for it).
   double validation_split = 0;

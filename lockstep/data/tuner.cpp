@@ -22,8 +22,11 @@ ThreadTuner::ThreadTuner(Runtime& runtime, Stage& stage, int threads, std::int64
     : runtime_(runtime),
       stage_(stage),
       tunes_(threads == AUTOTUNE),
-      threads_(tunes_ ? 1 : threads),
+      // Another round of a repeated data set begins with what was found out before.
+      threads_(tunes_ ? stage.threads.load() : threads),
       since_ns_(now),
+      busy_before_(stage.busy_ns),
+      items_before_(stage.items),
       waited_before_(runtime.consumer_wait_ns) {
   stage_.threads = threads_;
 }

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,6 +14,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kLarge = 4 * kHugePage;  // worth whole huge pages
 
 class CpuStream final : public Stream {
  public:
@@ -20,7 +23,8 @@ class CpuStream final : public Stream {
 };
 
 std::size_t rounded_up(std::size_t bytes) {
-  return (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t unit = bytes >= kLarge ? kHugePage : kAlignment;
+  return (std::max<std::size_t>(bytes, 1) + unit - 1) / unit * unit;
 }
 
 }  // namespace
@@ -39,12 +43,16 @@ void CpuDevice::enter() {
 }
 
 std::byte* CpuDevice::allocate_bytes(std::size_t bytes) {
-  void* data = std::aligned_alloc(kAlignment, rounded_up(bytes));
+  const bool large = bytes >= kLarge;
+  void* data = std::aligned_alloc(large ? kHugePage : kAlignment, rounded_up(bytes));
   if (data == nullptr) {
     fail<UsageError>(
         "[device] {}: {} MiB of memory were asked for and cannot be had; use a smaller batch",
         name_, bytes >> 20);
   }
+  // Random rows of a large table would else each want another page looked up. Advice: it may be
+  // ignored.
+  if (large) ::madvise(data, rounded_up(bytes), MADV_HUGEPAGE);
   std::memset(data, 0, rounded_up(bytes));
   return static_cast<std::byte*>(data);
 }
