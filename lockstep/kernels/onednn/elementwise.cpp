@@ -2,10 +2,10 @@
 // them lie alike and nothing is padded, the layout makes no difference.
 #include <algorithm>
 
+#include "lockstep/base/vectorized.h"
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/activation.h"
 #include "lockstep/kernels/onednn/onednn.h"
-#include "lockstep/base/vectorized.h"
 
 namespace lockstep::onednn {
 namespace {

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "lockstep/base/vectorized.h"
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/onednn.h"
-#include "lockstep/base/vectorized.h"
 
 namespace lockstep::onednn {
 namespace {

@@ -13,11 +13,11 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/vectorized.h"
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/norm_tiles.h"
 #include "lockstep/kernels/onednn/onednn.h"
 #include "lockstep/kernels/onednn/tiles.h"
-#include "lockstep/base/vectorized.h"
 
 namespace lockstep::onednn {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "lockstep/kernels/kernel.h"
 #include "lockstep/base/vectorized.h"
+#include "lockstep/kernels/kernel.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
