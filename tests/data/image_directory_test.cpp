@@ -9,6 +9,7 @@
 
 #include "data/image_files.h"
 #include "data/positions.h"
+#include "temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -17,15 +18,6 @@ namespace fs = std::filesystem;
 
 class ImageDirectoryTest : public ::testing::Test {
  protected:
-  ImageDirectoryTest()
-      : folder_(fs::path(::testing::TempDir()) /
-                (std::string("image_directory_") +
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~ImageDirectoryTest() override { fs::remove_all(folder_); }
-
   void write(const std::string& name, const Bytes& bytes) const {
     fs::create_directories((folder_ / name).parent_path());
     std::ofstream(folder_ / name, std::ios::binary)
@@ -48,7 +40,8 @@ class ImageDirectoryTest : public ::testing::Test {
     std::ofstream(folder_ / "cat" / "notes.txt") << "no picture";
   }
 
-  fs::path folder_;
+  TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
 };
 
 using Seen = std::multiset<std::pair<int, int>>;  // grey and label

@@ -6,6 +6,7 @@
 #include "data/files.h"
 #include "data/positions.h"
 #include "lockstep/data/records.h"
+#include "temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -16,18 +17,9 @@ using testing::zipped;
 
 class RecordFiles : public ::testing::Test {
  protected:
-  RecordFiles()
-      : folder_(fs::path(::testing::TempDir()) /
-                (std::string("record_files_") +
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~RecordFiles() override { fs::remove_all(folder_); }
-
   fs::path file(const std::string& name) const { return folder_ / name; }
 
-  // A file of Examples with an integer "n" from `first` on; `damage` is called with its bytes.
+  // A file of Examples with an integer "n" from `first` on.
   fs::path examples(const std::string& name, std::int64_t first, std::int64_t count) const {
     std::string bytes;
     for (std::int64_t n = first; n < first + count; ++n) {
@@ -37,7 +29,8 @@ class RecordFiles : public ::testing::Test {
     return file(name);
   }
 
-  fs::path folder_;
+  TemporaryFolder temporary_;
+  fs::path folder_ = temporary_.path();
 };
 
 const std::vector<FeatureSpec> kNumber{{.name = "n", .dtype = DType::I64}};

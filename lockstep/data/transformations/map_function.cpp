@@ -1,8 +1,6 @@
 #include "lockstep/data/transformations/map_function.h"
 
-#include <new>
-
-#include "lockstep/base/error.h"
+#include "lockstep/data/named_error.h"
 
 namespace lockstep {
 
@@ -22,22 +20,12 @@ Element MappedFunction::call(const Element& input, Element place) const {
 }
 
 Element MappedFunction::operator()(const Element& input, Element place) const {
-  const auto with_place = [&](const std::exception& error) {
-    return fmt::format("[{}] sample {} of epoch {}: {}", name(), input.sample.number,
-                       input.sample.epoch, error.what());
-  };
   try {
     Element output = call(input, std::move(place));
     output.sample = input.sample;
     return output;
-  } catch (const UsageError& error) {
-    throw UsageError(with_place(error));
-  } catch (const InternalError& error) {
-    throw InternalError(with_place(error));
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw DataError(with_place(error));
+  } catch (...) {
+    rethrow_at(place_of(name(), input.sample));
   }
 }
 

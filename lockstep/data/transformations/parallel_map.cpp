@@ -56,7 +56,7 @@ class ParallelMapCursor final : public Cursor {
     tuner_.look(now_ns());
     for (;;) {
       ask_for_threads();
-      if (std::optional<Element> element = take(lock)) return element;
+      if (std::optional<Element> element = take()) return element;
       if (window_.empty() && ended_ && making_ == 0) return std::nullopt;
       if (may_begin()) {
         ++making_;
@@ -236,7 +236,7 @@ class ParallelMapCursor final : public Cursor {
   }
 
   // An element that is ready and whose turn it is; nothing where there is none.
-  std::optional<Element> take(std::unique_lock<std::mutex>&) {
+  std::optional<Element> take() {
     stage_.filled(static_cast<std::size_t>(std::ranges::count(
         window_, State::Made, [](const std::shared_ptr<Place>& place) { return place->state; })));
     stage_.capacity = static_cast<std::int64_t>(capacity());
