@@ -43,7 +43,9 @@ const std::array<Forbidden, 5> kOnlyInCli = {{
     {std::regex("(^|[^\\w])(std::)?(printf|vprintf|puts|putchar|perror)\\s*\\("),
      "writes to the terminal"},
     {std::regex("\\bfmt::print\\s*\\(|\\bstdout\\b|\\bstderr\\b"), "writes to the terminal"},
-    {std::regex("(^|[^\\w.>])(std::)?(exit|_exit|_Exit|quick_exit|abort|terminate)\\s*\\("),
+    // A call: where a statement or an expression begins, not behind a type or a class.
+    {std::regex("(^|[;{}()?,&|=!]|[^:]:\\s|\\b(return|else|do)\\s)\\s*(::)?(std::)?"
+                "(exit|_exit|_Exit|quick_exit|abort|terminate)\\s*\\("),
      "ends the process"},
 }};
 

@@ -132,13 +132,15 @@ TEST(Arrows, OnlyTheProgramTalksToTerminalAndEnvironment) {
   for (const char* line :
        {"auto v = std::getenv(name);", "std::cout << 1;", "std::cerr << 1;", "printf(f);",
         "  std::printf(f);", "fmt::print(f);", "std::fprintf(stderr, f);", "std::exit(1);",
-        "exit(2);", "std::abort();", "#include <x>\nputs(s);"}) {
+        "exit(2);", "std::abort();", "  if (bad) abort();", "else std::exit(1);", "::_exit(0);",
+        "case 1: abort();", "ok ? go() : exit(1);", "#include <x>\nputs(s);"}) {
     EXPECT_EQ(violations(table, "lockstep/graph/a.cpp", line).size(), 1u) << line;
     EXPECT_TRUE(violations(table, "lockstep/cli/main.cpp", line).empty()) << line;
   }
   for (const char* line :
        {"// std::cout << 1;", "fail(\"call exit(1)\");", "std::snprintf(b, n, f);", "loop.exit(1);",
-        "/* getenv( */", "bool at_exit(int);", "R\"(std::cout)\""}) {
+        "/* getenv( */", "bool at_exit(int);", "virtual void abort(const std::string& reason) = 0;",
+        "void Group::abort(int why) {", "R\"(std::cout)\""}) {
     EXPECT_TRUE(violations(table, "lockstep/graph/a.cpp", line).empty()) << line;
   }
 }
