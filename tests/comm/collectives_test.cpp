@@ -10,7 +10,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kLengths[] = {0, 1, 2, 3, 5, 7, 16, 17, 63, 64, 65, 129, 1000, 4099, 65537};
-constexpr int kMostRanks = 5;
 
 void run_once(Collective& collective) {
   collective.start();
@@ -179,14 +178,15 @@ TEST_P(CollectivesOf, ACollectiveRunsRoundAfterRound) {
   }));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesOf, testing::Range(1, kMostRanks + 1));
+// Up to eight are added in loops of their own.
+INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesOf, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 11));
 
 TEST(Collectives, TheNumberOfThreadsDoesNotChangeABit) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "OpenMP's threads are not known to ThreadSanitizer";
 #endif
   constexpr std::size_t kCount = 1'000'003;
-  for (const int ranks : {2, 3, 6}) {
+  for (const int ranks : {2, 3, 9}) {
     for (const DType dtype : {DType::F32, DType::BF16}) {
       const std::vector<Bytes> original = random_ranks(dtype, ranks, kCount, 5);
       const Bytes expected = sum_over_ranks(dtype, original);

@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 
 // Where every rank has a core, looking is cheaper than being woken. Else a rank that looks keeps
 // the core from the one it waits for.
-constexpr Patience kOwnCore{.spins = 200, .yielding = 2ms};
+constexpr Patience kOwnCore{.spins = 1000, .yielding = 2ms};
 constexpr Patience kSharedCore{.spins = 0, .yielding = 20us};
 
 constexpr std::chrono::milliseconds kLongest = 24h * 365;
