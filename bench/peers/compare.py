@@ -18,6 +18,9 @@ STEPS = {"mlp": 5000, "lenet": 60, "resnet50": 4}
 # What docs and issues promise: ours against the best of each peer.
 GOALS = {("mlp", "PyTorch"): 4.5, ("mlp", "JAX"): 1.5, ("lenet", "PyTorch"): 2.5,
          ("resnet50", "PyTorch"): 1.2}
+# Two replicas: against PyTorch's DistributedDataParallel, and against twice one replica.
+DDP_GOALS = {"mlp": 10, "lenet": 2.5}
+EFFICIENCY_GOALS = {"lenet": 0.95, "resnet50": 0.97}
 
 
 def run(command):
@@ -82,6 +85,48 @@ def compare_work(work, options):
     return result
 
 
+def compare_mirrored(work, options):
+    """Two replicas, a core each, beside one on one core and DDP in two processes."""
+    batch, steps = str(BATCH[work]), str(STEPS[work])
+    ours = [options.lockstep, "bench", "--model", work, "--batch-per-replica", batch, "--steps",
+            steps, "--json", "-", "--replicas"]
+    ddp = [sys.executable, PEERS / "torch_cpu.py", work, "--threads", "1", "--processes", "2"]
+    times = {"1 replica": [], "2 replicas": [], "PyTorch DDP": []}
+    for turn in range(options.rounds):
+        for who in ["ours", "ddp"] if turn % 2 == 0 else ["ddp", "ours"]:
+            if who == "ddp":
+                times["PyTorch DDP"].append(step_ms(run(ddp)[0]))
+                continue
+            for result in json.loads(run([*ours, "1,2"])[0])["results"]:
+                name = "1 replica" if result["replicas"] == 1 else "2 replicas"
+                times[name].append(result["step_ms"])
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    # Both were measured in the same process, one right behind the other.
+    efficiency = statistics.median(one / two for one, two in
+                                   zip(times["1 replica"], times["2 replicas"]))
+    return {"work": work, "batch": BATCH[work], "rounds": options.rounds, "all_ms": times,
+            "step_ms": medians, "efficiency": efficiency,
+            "ddp_ratio": medians["PyTorch DDP"] / medians["2 replicas"]}
+
+
+def verdict(value, goal):
+    if goal is None:
+        return ""
+    return f"   goal {goal}: {'holds' if value >= goal else 'MISSED'}"
+
+
+def print_mirrored(result):
+    print(f"\n{result['work']}, 2 × batch {result['batch']}, a core each "
+          f"({result['rounds']} rounds, medians)")
+    for name, values in result["all_ms"].items():
+        print(f"  {name:<24}{result['step_ms'][name]:>12.3f} ms"
+              f"   ({min(values):.3f} … {max(values):.3f})")
+    print(f"  {result['ddp_ratio']:.2f}× as fast as PyTorch DDP"
+          f"{verdict(result['ddp_ratio'], DDP_GOALS.get(result['work']))}")
+    print(f"  {result['efficiency']:.3f} of twice one replica"
+          f"{verdict(result['efficiency'], EFFICIENCY_GOALS.get(result['work']))}")
+
+
 def compare_start(options):
     """From the start of the process until the first training step of the MLP is done."""
     python = sys.executable
@@ -122,12 +167,18 @@ def main():
     parser.add_argument("--lockstep", required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
+    parser.add_argument("--mirrored", action="store_true", help="two replicas instead of one")
     parser.add_argument("work", nargs="*")
     options = parser.parse_args()
     options.cores = len(os.sched_getaffinity(0))
 
     results = []
-    for work in options.work or [*BATCH, "start"]:
+    if options.mirrored:
+        for work in options.work or BATCH:
+            results.append(compare_mirrored(work, options))
+            print_mirrored(results[-1])
+            sys.stdout.flush()
+    for work in [] if options.mirrored else options.work or [*BATCH, "start"]:
         results.append(compare_start(options) if work == "start" else compare_work(work, options))
         (print_start if work == "start" else print_work)(results[-1])
         sys.stdout.flush()

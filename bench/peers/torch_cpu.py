@@ -1,10 +1,13 @@
-"""PyTorch's side of bench/compare: one model trained on random samples in one process.
+"""PyTorch's side of bench/compare: one model trained on random samples, in one process or, with
+DistributedDataParallel over Gloo, in several.
 
-usage: torch_cpu.py {mlp,lenet,resnet50} --threads N [--first-step]
+usage: torch_cpu.py {mlp,lenet,resnet50} --threads N [--first-step] [--processes N]
 Prints one JSON object: the median time of a step, in milliseconds.
 """
 import argparse
 import json
+import os
+import socket
 import statistics
 import time
 
@@ -36,7 +39,7 @@ WORK = {
 }
 
 
-def make_step(name):
+def make_step(name, distributed=False):
     build, shape, classes, batch, _ = WORK[name]
     torch.manual_seed(0)
     model = build()
@@ -48,6 +51,8 @@ def make_step(name):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     else:
         optimizer = torch.optim.Adam(model.parameters())
+    if distributed:
+        model = nn.parallel.DistributedDataParallel(model)
     criterion = nn.CrossEntropyLoss()
 
     def step():
@@ -58,19 +63,8 @@ def make_step(name):
     return step
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=WORK)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--first-step", action="store_true", help="end behind the first step")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-
-    step = make_step(options.model)
-    step()
-    if options.first_step:
-        return
-    count = WORK[options.model][-1]
+def measure(step, count):
+    """The median time of a step in milliseconds, behind a warm-up."""
     for _ in range(max(1, count // 10)):
         step()
     times = []
@@ -78,7 +72,41 @@ def main():
         begin = time.perf_counter()
         step()
         times.append(time.perf_counter() - begin)
-    print(json.dumps({"version": torch.__version__, "step_ms": statistics.median(times) * 1e3}))
+    return statistics.median(times) * 1e3
 
 
-main()
+def work_in_group(rank, options, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(options.threads)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=options.processes)
+    step_ms = measure(make_step(options.model, distributed=True), WORK[options.model][-1])
+    if rank == 0:
+        print(json.dumps({"version": torch.__version__, "step_ms": step_ms}), flush=True)
+    torch.distributed.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", choices=WORK)
+    parser.add_argument("--threads", type=int, required=True, help="of each process")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--first-step", action="store_true", help="end behind the first step")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.processes > 1:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        torch.multiprocessing.spawn(work_in_group, (options, port), options.processes)
+        return
+
+    step = make_step(options.model)
+    step()
+    if options.first_step:
+        return
+    step_ms = measure(step, WORK[options.model][-1])
+    print(json.dumps({"version": torch.__version__, "step_ms": step_ms}))
+
+
+if __name__ == "__main__":
+    main()

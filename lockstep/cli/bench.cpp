@@ -62,12 +62,19 @@ std::int64_t peak_rss_bytes() {
 struct Measured {
   std::vector<double> step_ms;
   Attribution attribution;
+  std::vector<Attribution> by_replica;
 };
+
+std::vector<const Track*> tracks_of(Session& session) {
+  std::vector<const Track*> tracks;
+  for (int r = 0; r < session.size(); ++r) tracks.push_back(&session.track(r));
+  return tracks;
+}
 
 Measured measure(StepRun& step, std::int64_t steps) {
   Measured measured;
   measured.step_ms.reserve(static_cast<std::size_t>(steps));
-  const AttributionMeter meter(step.session().track());
+  const AttributionMeter meter(tracks_of(step.session()), step.session().host_track());
   std::int64_t before = now_ns();
   for (std::int64_t i = 0; i < steps; ++i) {
     step.run();
@@ -76,6 +83,7 @@ Measured measure(StepRun& step, std::int64_t steps) {
     before = after;
   }
   measured.attribution = meter.read();
+  measured.by_replica = meter.by_replica();
   return measured;
 }
 
@@ -101,17 +109,20 @@ Json as_json(const std::vector<OpRow>& rows) {
   return json;
 }
 
-void run(const Options& options) {
-  check_target("--json", options.json);
-  check_target("--trace", options.trace);
-  const auto device = make_device(options.placement);
-  const std::int64_t batch =
-      batch_per_replica(options.batch, options.placement.replicas, zoo_entry(options.model).batch);
-  StepRun step(*device, {.model = options.model,
-                         .batch = batch,
-                         .optimizer = options.optimizer,
-                         .learning_rate = options.learning_rate,
-                         .seed = options.seed});
+// One number of replicas, measured.
+struct Result {
+  Json json;
+  double samples_per_s = 0;
+};
+
+Result measure_replicas(const Options& options, int replicas, int most, std::int64_t batch,
+                        double one_samples_per_s) {
+  const Strategy strategy = make_strategy(options.placement, replicas, most);
+  StepRun step(strategy, {.model = options.model,
+                          .batch = batch,
+                          .optimizer = options.optimizer,
+                          .learning_rate = options.learning_rate,
+                          .seed = options.seed});
   step.run();
   const double first_step_s = seconds_since_start();
 
@@ -125,47 +136,81 @@ void run(const Options& options) {
   }
   const Measured measured = measure(step, steps);
   const double step_ms = median(measured.step_ms);
-  const double samples_per_s = static_cast<double>(batch) * 1e3 / step_ms;
+  const double samples_per_s = static_cast<double>(batch * replicas) * 1e3 / step_ms;
+  const double efficiency =
+      one_samples_per_s > 0 ? samples_per_s / (replicas * one_samples_per_s) : 1.0;
+  const double gflops = step.plan().total_cost().flops * replicas * 1e-6 / step_ms;
+  std::size_t cores = 0;
+  for (int r = 0; r < replicas; ++r) {
+    cores += dynamic_cast<const CpuDevice&>(step.session().replicas().device(r)).cores().size();
+  }
 
-  const auto nodes = node_times(step.plan(), cpu_kernels(), step.session().track());
-  const auto ops = op_times(nodes);
+  Json json = {{"replicas", replicas},
+               {"step_ms", step_ms},
+               {"samples_per_s", samples_per_s},
+               {"efficiency", efficiency},
+               {"peak_bytes", step.peak_bytes()},
+               {"attribution", as_json(measured.attribution)},
+               {"steps", steps},
+               {"cores", cores},
+               {"gflops", gflops},
+               {"peak_rss_bytes", peak_rss_bytes()},
+               {"first_step_s", first_step_s}};
+  json["by_replica"] = Json::array();
+  for (const Attribution& part : measured.by_replica) json["by_replica"].push_back(as_json(part));
 
-  Json result = {{"replicas", 1},
-                 {"step_ms", step_ms},
-                 {"samples_per_s", samples_per_s},
-                 {"efficiency", 1.0},
-                 {"peak_bytes", step.plan().peak_bytes()},
-                 {"attribution", as_json(measured.attribution)},
-                 {"steps", steps},
-                 {"cores", device->cores().size()},
-                 {"gflops", step.plan().total_cost().flops * 1e-6 / step_ms},
-                 {"peak_rss_bytes", peak_rss_bytes()},
-                 {"first_step_s", first_step_s}};
-  if (options.ops) result["ops"] = as_json(ops);
-  Json json;
-  json["model"] = options.model;
-  json["batch_per_replica"] = batch;
-  json["results"] = Json::array({std::move(result)});
+  // On several replicas spans of sums stand between those of the nodes.
+  const bool by_node = options.ops && replicas == 1;
+  const auto nodes = by_node ? node_times(step.plan(), cpu_kernels(), step.session().track(0))
+                             : std::vector<OpRow>();
+  if (by_node) json["ops"] = as_json(op_times(nodes));
 
   if (options.json != "-") {
     const Attribution& a = measured.attribution;
-    fmt::print("{}, batch {}, {} ({} cores), {} steps\n", options.model, batch, device->name(),
-               device->cores().size(), steps);
+    fmt::print("{}, {} replica{} × batch {}, {} ({} core{}), {} steps\n", options.model, replicas,
+               replicas == 1 ? "" : "s", batch, fmt::join(strategy.devices(), ", "), cores,
+               cores == 1 ? "" : "s", steps);
     fmt::print("step {:.3f} ms (median), {:.0f} samples/s, {:.1f} GFLOP/s\n", step_ms,
-               samples_per_s, step.plan().total_cost().flops * 1e-6 / step_ms);
-    fmt::print("memory {} planned, {} held by the process at most\n",
-               bytes_text(static_cast<double>(step.plan().peak_bytes())),
+               samples_per_s, gflops);
+    if (one_samples_per_s > 0) {
+      fmt::print("{:.1f}% of {} times one replica\n", 100 * efficiency, replicas);
+    }
+    fmt::print("memory {} planned for a replica, {} held by the process at most\n",
+               bytes_text(static_cast<double>(step.peak_bytes())),
                bytes_text(static_cast<double>(peak_rss_bytes())));
-    fmt::print("time: compute {:.1f}%, host {:.1f}%; first step done {:.2f} s after the start\n",
-               a.compute * 100, a.host * 100, first_step_s);
-    if (options.ops) {
+    fmt::print(
+        "time: compute {:.1f}%, communication {:.1f}%, wait {:.1f}%, host {:.1f}%; first step done "
+        "{:.2f} s after the start\n",
+        a.compute * 100, a.communication * 100, a.wait * 100, a.host * 100, first_step_s);
+    if (by_node) {
       auto slowest = nodes;
       std::sort(slowest.begin(), slowest.end(),
                 [](const OpRow& x, const OpRow& y) { return x.ms > y.ms; });
+      const auto ops = op_times(nodes);
       fmt::print("\n{}\nslowest nodes\n{}", print(ops, ops.size()), print(slowest, kNodesShown));
     }
   }
   if (!options.trace.empty()) write_trace(step.session().recorder(), options.trace);
+  return {std::move(json), samples_per_s};
+}
+
+void run(const Options& options) {
+  check_target("--json", options.json);
+  check_target("--trace", options.trace);
+  const std::vector<int> counts = replica_counts(options.placement);
+  const int most = *std::max_element(counts.begin(), counts.end());
+  const std::int64_t batch =
+      batch_per_replica(options.batch, counts.front(), zoo_entry(options.model).batch);
+  Json json;
+  json["model"] = options.model;
+  json["batch_per_replica"] = batch;
+  json["results"] = Json::array();
+  double one_samples_per_s = 0;
+  for (int replicas : counts) {
+    Result result = measure_replicas(options, replicas, most, batch, one_samples_per_s);
+    if (replicas == 1) one_samples_per_s = result.samples_per_s;
+    json["results"].push_back(std::move(result.json));
+  }
   write_json(json, options.json);
 }
 

@@ -1,6 +1,7 @@
 #include "lockstep/cli/command.h"
 
 #include <fmt/core.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -9,36 +10,81 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::cli {
+namespace {
+
+// Keeps this process, and the threads that it will make, to the first cores that it may use.
+void use_cores(int count) {
+  const std::vector<int> cores = available_cores();
+  require(static_cast<std::size_t>(count) <= cores.size(),
+          "--cores {}: this process may use {} of the machine's cores", count, cores.size());
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int i = 0; i < count; ++i) CPU_SET(cores[static_cast<std::size_t>(i)], &set);
+  require(sched_setaffinity(0, sizeof(set), &set) == 0, "--cores {}: the system refuses it", count);
+}
+
+}  // namespace
 
 void add_placement(CLI::App& app, Placement& placement) {
-  app.add_option("--devices", placement.devices, "where to compute")->capture_default_str();
+  app.add_option("--devices", placement.devices,
+                 "where to compute, a replica on each: cpu:0,cpu:1 (cpu:0)")
+      ->delimiter(',');
   app.add_option("--cores", placement.cores, "how many of the machine's cores to use (all)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--replicas", placement.replicas, "copies of the model")->capture_default_str();
-  app.add_option("--strategy", placement.strategy, "how replicas work together")
+  app.add_option("--replicas", placement.replicas, "copies of the model (one a device)")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
+  app.add_option("--strategy", placement.strategy,
+                 "one-device, or mirrored (mirrored where there are several replicas)");
+  app.add_option("--balance", placement.balance,
+                 "even pieces, or auto: pieces that follow each replica's speed")
       ->capture_default_str();
   app.add_option("--precision", placement.precision, "type to compute in")->capture_default_str();
 }
 
-std::unique_ptr<CpuDevice> make_device(const Placement& placement) {
-  require(placement.devices == "cpu:0",
-          "--devices {}: this version trains on one device, cpu:0 (see: lockstep devices)",
-          placement.devices);
-  require(placement.replicas == 1, "--replicas {}: this version trains one replica, on one device",
-          placement.replicas);
-  require(placement.strategy == "one-device" || placement.strategy == "mirrored",
-          "--strategy {}: this version has one-device, and mirrored over one device",
-          placement.strategy);
+std::vector<int> replica_counts(const Placement& placement) {
   require(placement.precision == "float32", "--precision {}: this version computes in float32",
           placement.precision);
-  std::vector<int> cores = available_cores();
-  if (placement.cores > 0) {
-    require(static_cast<std::size_t>(placement.cores) <= cores.size(),
-            "--cores {}: this process may use {} of the machine's cores", placement.cores,
-            cores.size());
-    cores.resize(static_cast<std::size_t>(placement.cores));
+  require(placement.balance == "even" || placement.balance == "auto",
+          "--balance {}: there are even and auto", placement.balance);
+  const std::string& strategy = placement.strategy;
+  require(strategy.empty() || strategy == "one-device" || strategy == "mirrored",
+          "--strategy {}: this version has one-device and mirrored", strategy);
+  std::vector<int> counts = placement.replicas;
+  const auto devices = static_cast<int>(placement.devices.size());
+  if (counts.empty()) counts = {std::max(devices, 1)};
+  for (int count : counts) {
+    require(devices == 0 || count <= devices, "--replicas {}: {} device(s) are named in --devices",
+            count, devices);
+    require(strategy != "one-device" || count == 1,
+            "--strategy one-device has one replica, not {}: use mirrored", count);
+    require(count <= 256, "--replicas {}: this version has up to 256 on one machine", count);
   }
-  return std::make_unique<CpuDevice>(0, std::move(cores));
+  if (placement.cores > 0) use_cores(placement.cores);
+  return counts;
+}
+
+int one_count(const Placement& placement) {
+  require(placement.replicas.size() <= 1,
+          "--replicas {}: this command takes one number; bench compares several",
+          fmt::join(placement.replicas, ","));
+  return replica_counts(placement).front();
+}
+
+Strategy make_strategy(const Placement& placement, int replicas, int most) {
+  std::vector<std::string> devices = placement.devices;
+  for (int r = static_cast<int>(devices.size()); r < replicas; ++r) {
+    devices.push_back(fmt::format("cpu:{}", r));
+  }
+  devices.resize(static_cast<std::size_t>(replicas));
+  return MirroredStrategy({.devices = std::move(devices),
+                           .logical_cpus = placement.devices.empty() && most > 1 ? most : 0,
+                           .balance = placement.balance == "auto" ? Balance::Auto : Balance::Even});
+}
+
+std::string strategy_name(const Placement& placement, int replicas) {
+  if (!placement.strategy.empty()) return placement.strategy;
+  return replicas > 1 ? "mirrored" : "one-device";
 }
 
 void add_batch(CLI::App& app, BatchFlags& flags) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/train/strategy.h"
 
 namespace lockstep::cli {
 
@@ -23,23 +24,31 @@ inline constexpr int kWrongUse = 2;
 
 // Where a command computes: --devices, --cores, --replicas, --strategy, --precision.
 struct Placement {
-  std::string devices = "cpu:0";
-  int cores = 0;  // 0: all
-  int replicas = 1;
-  std::string strategy = "one-device";
+  std::vector<std::string> devices = {};  // none: as many as there are replicas
+  int cores = 0;                          // 0: all
+  std::vector<int> replicas = {};         // none: one a device; several for bench alone
+  std::string strategy = "";              // none: mirrored where there are several replicas
+  std::string balance = "even";
   std::string precision = "float32";
 };
 void add_placement(CLI::App& app, Placement& placement);
-// The device that a placement names; UsageError where this version cannot do what it asks.
-std::unique_ptr<CpuDevice> make_device(const Placement& placement);
+// The numbers of replicas that a placement asks for, one in most commands; UsageError where they do
+// not fit the devices, or this version cannot do what is asked. Keeps the process to --cores.
+std::vector<int> replica_counts(const Placement& placement);
+// The one number that there is; UsageError where there are several.
+int one_count(const Placement& placement);
+// The strategy for so many replicas. The cores are split over `most` logical devices.
+Strategy make_strategy(const Placement& placement, int replicas, int most);
+std::string strategy_name(const Placement& placement, int replicas);
 
-// --batch-per-replica and --global-batch: two names for one number while there is one replica.
+// --batch-per-replica and --global-batch: one follows from the other and the number of replicas.
 struct BatchFlags {
   std::int64_t per_replica = 0;  // 0: not given
   std::int64_t global = 0;
 };
 void add_batch(CLI::App& app, BatchFlags& flags);
-// The batch of each replica; UsageError where both were given and do not agree.
+// The batch of each replica; UsageError where both were given and do not agree, or a global one
+// does not divide.
 std::int64_t batch_per_replica(const BatchFlags& flags, int replicas, std::int64_t otherwise);
 
 // UsageError, at once, where the file that a flag names cannot be written: not behind an hour of

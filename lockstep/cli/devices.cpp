@@ -67,8 +67,7 @@ std::vector<Missing> missing_backends() {
 
 void run(const std::string& json_target) {
   check_target("--json", json_target);
-  Placement everything;
-  const auto device = make_device(everything);
+  const std::unique_ptr<CpuDevice> device = std::move(make_cpu_devices(1).front());
   const auto missing = missing_backends();
 
   Json json;

@@ -46,10 +46,11 @@ Json as_json(const Plan& plan, const std::string& model, std::int64_t batch) {
 
 void run(const Options& options) {
   check_target("--json", options.json);
-  const auto device = make_device(options.placement);
+  const int replicas = one_count(options.placement);
+  const Strategy strategy = make_strategy(options.placement, replicas, replicas);
   const std::int64_t batch =
-      batch_per_replica(options.batch, options.placement.replicas, zoo_entry(options.model).batch);
-  StepRun step(*device, {.model = options.model, .batch = batch, .optimizer = options.optimizer});
+      batch_per_replica(options.batch, replicas, zoo_entry(options.model).batch);
+  StepRun step(strategy, {.model = options.model, .batch = batch, .optimizer = options.optimizer});
   if (options.json != "-") fmt::print("{}", print(step.plan()));
   write_json(as_json(step.plan(), options.model, batch), options.json);
 }

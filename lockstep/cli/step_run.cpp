@@ -23,14 +23,15 @@ Batch synthetic_batch(const Task& task, std::int64_t size, std::uint64_t seed) {
 
 }  // namespace
 
-StepRun::StepRun(Device& device, const StepRunOptions& options)
-    : session_({.device = &device, .seed = options.seed}),
+StepRun::StepRun(const Strategy& strategy, const StepRunOptions& options)
+    : session_({.replicas = strategy.impl().replicas, .seed = options.seed}),
       loss_(SparseCategoricalCrossentropy({.from_logits = true})),
       loss_mean_(LossMean("loss")) {
   const ZooEntry& entry = zoo_entry(options.model);
   network_ = entry.make(entry.task);
   optimizer_ = choose_optimizer(entry, options.optimizer, options.learning_rate);
-  const Batch batch = synthetic_batch(entry.task, options.batch, options.seed);
+  const std::int64_t samples = options.batch * session_.size();
+  const Batch batch = synthetic_batch(entry.task, samples, options.seed);
   const StepRecipe recipe{.network = *network_,
                           .loss = loss_,
                           .optimizer = optimizer_,
@@ -38,12 +39,23 @@ StepRun::StepRun(Device& device, const StepRunOptions& options)
                           .metrics = {},
                           .weighted_metrics = {},
                           .seed = options.seed};
-  StepSignature signature{.mode = StepMode::Train,
-                          .inputs = {{DType::F32, batch.inputs[0].shape()}},
-                          .labels = {DType::I32, batch.labels.shape()}};
-  auto executor = session_.make_executor(trace_step(recipe, signature));
-  step_ = std::make_unique<Step>(std::move(signature), std::move(executor));
-  step_->feed(batch);
+  const StepSignature signature{.mode = StepMode::Train,
+                                .inputs = {{DType::F32, batch.inputs[0].shape()}},
+                                .labels = {DType::I32, batch.labels.shape()}};
+  step_ = &cache_.get(session_, recipe, signature, split_evenly(samples, session_.size()));
+  session_.replicas().run([&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    step_->replicas[i]->feed(batch, step_->pieces[i]);
+  });
+}
+
+void StepRun::run() {
+  session_.replicas().run([&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    step_->replicas[i]->run(count_, step_->pieces[i].begin, r);
+  });
+  session_.account_for_run();
+  ++count_;
 }
 
 }  // namespace lockstep::cli

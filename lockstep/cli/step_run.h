@@ -6,11 +6,11 @@
 #include <string>
 
 #include "lockstep/cli/zoo.h"
-#include "lockstep/device/device.h"
 #include "lockstep/nn/loss.h"
 #include "lockstep/nn/metric.h"
 #include "lockstep/train/session.h"
 #include "lockstep/train/step.h"
+#include "lockstep/train/strategy.h"
 
 namespace lockstep::cli {
 
@@ -24,11 +24,13 @@ struct StepRunOptions {
 
 class StepRun {
  public:
-  // Traces, plans and makes the executor; synthetic samples already lie in its inputs.
-  StepRun(Device& device, const StepRunOptions& options);
+  // Traces, plans and makes the executors; synthetic samples, `batch` for each replica, already lie
+  // in their inputs.
+  StepRun(const Strategy& strategy, const StepRunOptions& options);
 
-  void run() { step_->run(count_++); }
+  void run();
   const Plan& plan() const { return step_->plan(); }
+  std::size_t peak_bytes() const { return step_->peak_bytes(); }
   Session& session() { return session_; }
   double loss() const { return step_->loss_sum() / step_->weight(); }
 
@@ -38,7 +40,8 @@ class StepRun {
   Loss loss_;
   Metric loss_mean_;
   Optimizer optimizer_;
-  std::unique_ptr<Step> step_;
+  StepCache cache_;
+  Step* step_ = nullptr;
   std::int64_t count_ = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "lockstep/profile/trace.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/model.h"
+#include "lockstep/train/replicas.h"
 
 namespace lockstep::cli {
 namespace {
@@ -29,6 +30,8 @@ struct Options {
   std::int64_t steps = 0;
   std::string optimizer;
   std::optional<double> learning_rate;
+  std::string scaling = "none";
+  std::int64_t warm_up_epochs = 5;
   std::uint64_t seed = 0;
   std::string run_dir;
   std::string resume;
@@ -78,28 +81,79 @@ Json epoch_json(const EpochLog& epoch) {
   return json;
 }
 
-Json result_json(const Options& options, const Device& device, std::int64_t batch,
+Json attribution_json(const Attribution& a) {
+  return {{"compute", a.compute},
+          {"communication", a.communication},
+          {"input", a.input},
+          {"wait", a.wait},
+          {"host", a.host}};
+}
+
+Json result_json(const Options& options, const Strategy& strategy, std::int64_t batch,
                  const History& history, const std::string& checkpoint) {
   Json epochs = Json::array();
   for (const EpochLog& epoch : history.epochs) epochs.push_back(epoch_json(epoch));
-  const Attribution& a = history.attribution;
+  Json replicas = Json::array();
+  for (const ReplicaTime& replica : history.replicas) {
+    replicas.push_back({{"device", replica.device},
+                        {"samples", replica.samples},
+                        {"attribution", attribution_json(replica.attribution)}});
+  }
+  const int count = strategy.num_replicas_in_sync();
   return {{"model", options.model},
-          {"strategy", options.placement.strategy},
-          {"devices", {device.name()}},
-          {"replicas", options.placement.replicas},
+          {"strategy", strategy_name(options.placement, count)},
+          {"devices", strategy.devices()},
+          {"replicas", count},
           {"global_batch", batch},
           {"steps", history.steps},
           {"seconds", history.seconds},
           {"epochs", std::move(epochs)},
           {"step_ms", {{"median", history.median_step_ms()}, {"p99", history.p99_step_ms()}}},
           {"peak_bytes", history.peak_bytes},
-          {"attribution",
-           {{"compute", a.compute},
-            {"communication", a.communication},
-            {"input", a.input},
-            {"wait", a.wait},
-            {"host", a.host}}},
+          {"attribution", attribution_json(history.attribution)},
+          {"by_replica", std::move(replicas)},
           {"checkpoint", checkpoint}};
+}
+
+// The rate of a run, for the number of its replicas.
+struct RateOfRun {
+  Schedule schedule = 0.0;
+  double last = 0;  // behind the warm-up
+  std::string how;  // ", 2 × 0.001 after 5 epochs of warm-up"
+};
+
+RateOfRun rate_of(const Options& options, int replicas, const Dataset& batches) {
+  const RateScaling scaling = rate_scaling_by_name(options.scaling);
+  const Schedule base =
+      choose_optimizer(zoo_entry(options.model), options.optimizer, options.learning_rate)
+          .schedule();
+  const double factor = scaling_factor(scaling, replicas);
+  RateOfRun rate{.schedule = base, .last = base.rate() * factor, .how = ""};
+  if (factor == 1.0) return rate;
+  const std::optional<std::int64_t> whole = batches.cardinality();
+  const std::int64_t steps = options.steps > 0 ? options.steps : whole.value_or(0);
+  require(steps > 0 || options.warm_up_epochs == 0,
+          "--warm-up-epochs: the length of an epoch is not known; give --steps");
+  rate.schedule = scaled(
+      base,
+      {.replicas = replicas, .scaling = scaling, .warm_up_steps = steps * options.warm_up_epochs});
+  rate.how = fmt::format(" ({:g} × {:g} for {} replicas, reached over the first {} epochs)", factor,
+                         base.rate(), replicas, options.warm_up_epochs);
+  return rate;
+}
+
+// "global batch 128 = 2 replicas × 64; cpu:0 (1 core), cpu:1 (1 core)"
+std::string placement_text(const Strategy& strategy, std::int64_t batch) {
+  const Replicas& replicas = *strategy.impl().replicas;
+  std::string where;
+  for (int r = 0; r < replicas.size(); ++r) {
+    const auto& device = dynamic_cast<const CpuDevice&>(replicas.device(r));
+    where += fmt::format("{}{} ({} core{})", r > 0 ? ", " : "", device.name(),
+                         device.cores().size(), device.cores().size() == 1 ? "" : "s");
+  }
+  if (replicas.size() == 1) return fmt::format("batch {}, {}\n", batch, where);
+  return fmt::format("global batch {} = {} replicas × {}; {}\n", batch, replicas.size(),
+                     batch / replicas.size(), where);
 }
 
 void report(std::ostream& out, const History& history, const RunFolder& folder) {
@@ -120,23 +174,26 @@ void report(std::ostream& out, const History& history, const RunFolder& folder) 
 void run(const Options& options) {
   check_target("--json", options.json);
   check_target("--trace", options.trace);
-  const auto device = make_device(options.placement);
+  const int replicas = one_count(options.placement);
   const ZooEntry& entry = zoo_entry(options.model);
-  const std::int64_t batch =
-      batch_per_replica(options.batch, options.placement.replicas, entry.batch);
-  const Optimizer optimizer = choose_optimizer(entry, options.optimizer, options.learning_rate);
+  const std::int64_t batch = replicas * batch_per_replica(options.batch, replicas, entry.batch);
+  choose_optimizer(entry, options.optimizer, options.learning_rate);  // refuses unknown ones first
   const RunFolder folder(options.run_dir, options.resume);
   const DataSource data = open_data({.data = options.data,
                                      .task = entry.task,
                                      .samples = batch * kSyntheticBatches,
                                      .seed = options.seed});
 
+  const Dataset batches = data.train(batch, options.seed);
+  const RateOfRun rate = rate_of(options, replicas, batches);
+  const Optimizer optimizer = choose_optimizer(entry, options.optimizer, rate.schedule);
+  const Strategy strategy = make_strategy(options.placement, replicas, replicas);
   Model model(entry.make(data.task));
-  model.compile({.optimizer = optimizer,
+  model.compile({.strategy = strategy,
+                 .optimizer = optimizer,
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})},
-                 .seed = options.seed,
-                 .device = device.get()});
+                 .seed = options.seed});
   model.build(data.task.sample);
 
   // Where the JSON goes to the terminal, what is for people goes to the other stream.
@@ -145,9 +202,9 @@ void run(const Options& options) {
   // Called when everything has been found to be in order.
   const auto begin = [&](Model&) {
     folder.create();
-    out << fmt::format("{}: {} parameters, {}, batch {}, {} ({} cores)\n{}\n", options.model,
-                       count_text(model.parameter_count()), optimizer.name(), batch, device->name(),
-                       device->cores().size(), data.description);
+    out << fmt::format("{}: {} parameters, {} at {:g}{}\n{}{}\n", options.model,
+                       count_text(model.parameter_count()), optimizer.name(), rate.last, rate.how,
+                       placement_text(strategy, batch), data.description);
     out.flush();
   };
 
@@ -164,11 +221,11 @@ void run(const Options& options) {
       CSVLogger({.path = folder.metrics(), .append = !folder.resumed().empty()}),
       ModelCheckpoint({.path = folder.checkpoint().string()}),
   };
-  const History history = model.fit(data.train(batch, options.seed), fit);
+  const History history = model.fit(batches, fit);
 
   report(out, history, folder);
   if (!options.trace.empty()) write_trace(model.recorder(), options.trace);
-  write_json(result_json(options, *device, batch, history, folder.checkpoint().string()),
+  write_json(result_json(options, strategy, batch, history, folder.checkpoint().string()),
              options.json);
 }
 
@@ -191,6 +248,13 @@ void add_train(CLI::App& program) {
       ->check(CLI::PositiveNumber);
   app->add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
   app->add_option("--learning-rate", options->learning_rate, "rate (what suits the optimizer)")
+      ->check(CLI::NonNegativeNumber);
+  app->add_option("--learning-rate-scaling", options->scaling,
+                  "for several replicas: none, linear or sqrt")
+      ->capture_default_str();
+  app->add_option("--warm-up-epochs", options->warm_up_epochs,
+                  "epochs in which a scaled rate is reached")
+      ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app->add_option("--seed", options->seed, "of weights, shuffling and dropout")
       ->capture_default_str();

@@ -67,7 +67,7 @@ std::string zoo_names() {
 }
 
 Optimizer choose_optimizer(const ZooEntry& entry, const std::string& name,
-                           std::optional<double> learning_rate) {
+                           std::optional<Schedule> learning_rate) {
   if (!name.empty()) return optimizer_by_name(name, learning_rate);
   if (entry.name.starts_with("resnet")) {
     return SGD({.learning_rate = learning_rate.value_or(0.1), .momentum = 0.9});

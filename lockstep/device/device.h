@@ -50,6 +50,8 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // Makes the calling thread one that issues work for this device: its cores, its context.
   virtual void enter() = 0;
+  // The same for a thread that will do nothing else: it also stays on the device's cores.
+  virtual void settle() = 0;
 
   // Zeroed memory. UsageError, with what was asked and what is free, where there is not enough.
   std::shared_ptr<Buffer> allocate(std::size_t bytes);

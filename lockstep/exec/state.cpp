@@ -123,6 +123,10 @@ void State::set(const Variable& variable, const Tensor& value) {
   });
 }
 
+std::size_t State::bytes(const Variable& variable) const {
+  return bytes_of(variable, slot(variable).layout);
+}
+
 std::size_t State::bytes() const {
   std::size_t bytes = 0;
   for (const auto& [variable, found] : slots_) bytes += bytes_of(*variable, found.layout);

@@ -30,6 +30,7 @@ class State {
 
   std::vector<VariableRef> variables() const { return order_; }
   std::size_t bytes() const;
+  std::size_t bytes(const Variable& variable) const;  // of one, in its layout
   Device& device() const { return *device_; }
 
  private:

@@ -142,6 +142,12 @@ Graph::NameScope::~NameScope() {
   graph_.scope_.resize(length_);
 }
 
+Graph clone(const Graph& graph) {
+  Rewriter rewriter(graph);
+  for (const Node& node : graph.nodes()) rewriter.copy(node);
+  return rewriter.finish();
+}
+
 Value Rewriter::map(ValueId id) const {
   const Value value = map_[static_cast<std::size_t>(id)];
   ensure(value.defined(), "value {} was used before a pass rewrote it", id);

@@ -135,6 +135,9 @@ class Graph {
   std::string scope_;
 };
 
+// The same graph once more.
+Graph clone(const Graph& graph);
+
 // Builds a changed copy of a graph, node by node. A pass walks source.nodes() in order and, for
 // each, either copies it or adds others instead and says which value stands for which.
 class Rewriter {

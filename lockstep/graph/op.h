@@ -86,6 +86,8 @@ enum class Op : std::uint8_t {
   // over lists of parameters, one sweep each (ops/update.h)
   Update,
   GlobalNorm,
+  // between replicas (ops/collective.h)
+  AllReduce,
   // put in by the layout pass
   Reorder,
 };

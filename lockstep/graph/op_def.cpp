@@ -28,6 +28,7 @@ std::array<OpDef, kOps> make_table() {
   put(softmax_ops());
   put(state_ops());
   put(update_ops());
+  put(collective_ops());
   put(layout_ops());
   for (std::size_t i = 0; i < kOps; ++i) {
     ensure(!table[i].name.empty(), "op {} has no definition", i);

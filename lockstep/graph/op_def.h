@@ -47,8 +47,9 @@ struct OpDef {
   Cost (*cost)(const OpCall& call, std::span<const ValueType> outputs) = nullptr;
   // (input, output) pairs that may share memory: the kernel reads an element before it writes it.
   std::vector<std::pair<int, int>> in_place = {};
-  bool view = false;    // output 0 is input 0's memory under another shape
-  bool effect = false;  // changes variables; never removed
+  bool each_in_place = false;  // the same for input i and output i, of however many
+  bool view = false;           // output 0 is input 0's memory under another shape
+  bool effect = false;         // changes variables; never removed
 };
 
 // The definition of an op; there is one for each.
@@ -69,6 +70,7 @@ std::vector<OpDef> random_ops();
 std::vector<OpDef> softmax_ops();
 std::vector<OpDef> state_ops();
 std::vector<OpDef> update_ops();
+std::vector<OpDef> collective_ops();
 std::vector<OpDef> layout_ops();
 
 }  // namespace lockstep

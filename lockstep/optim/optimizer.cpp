@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/graph/ops/collective.h"
 #include "lockstep/graph/ops/elementwise.h"
 #include "lockstep/graph/ops/state.h"
 #include "lockstep/graph/ops/update.h"
@@ -66,6 +67,26 @@ Value scale_of(Value weight, std::span<const Value> gradients, const std::option
   return select(greater(weight, graph.scalar(0.0)), scale, graph.scalar(0.0));
 }
 
+struct Sums {
+  std::vector<Value> gradients;
+  Value weight;
+};
+
+// What all replicas have together. The weight travels with the gradients where it can.
+Sums sums_over_replicas(std::span<const Value> gradients, Value weight) {
+  std::vector<Value> list(gradients.begin(), gradients.end());
+  const bool together = list.front().dtype() == weight.dtype();
+  if (together) list.push_back(weight);
+  Sums sums{.gradients = all_reduce_gradients(list), .weight = {}};
+  if (together) {
+    sums.weight = sums.gradients.back();
+    sums.gradients.pop_back();
+  } else {
+    sums.weight = all_reduce_gradients(std::span<const Value>(&weight, 1)).front();
+  }
+  return sums;
+}
+
 }  // namespace
 
 struct Optimizer::Impl {
@@ -115,22 +136,23 @@ Optimizer::Optimizer(Rule rule, Schedule learning_rate, Clip clip) {
 }
 
 void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
-                      std::span<const Value> gradients, Value weight) const {
+                      std::span<const Value> gradients_here, Value weight_here) const {
   require(defined(),
           "[optimizer] an optimizer without a rule was applied; make one, as Adam() does");
-  require(parameters.size() == gradients.size(),
+  require(parameters.size() == gradients_here.size(),
           "[{}] there are {} gradients for {} parameters; give one for each", name(),
-          gradients.size(), parameters.size());
-  require(weight.defined() && weight.type() == ValueType{DType::F32, {}},
+          gradients_here.size(), parameters.size());
+  require(weight_here.defined() && weight_here.type() == ValueType{DType::F32, {}},
           "[{}] the weight must be f32(), is {}", name(),
-          weight.defined() ? weight.type().str() : "missing");
+          weight_here.defined() ? weight_here.type().str() : "missing");
   if (parameters.empty()) return;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const ValueType type{parameters[i]->dtype, parameters[i]->shape};
-    require(gradients[i].type() == type, "[{}] {} is {}, but its gradient is {}", name(),
-            parameters[i]->name, type.str(), gradients[i].type().str());
+    require(gradients_here[i].type() == type, "[{}] {} is {}, but its gradient is {}", name(),
+            parameters[i]->name, type.str(), gradients_here[i].type().str());
   }
   Graph::NameScope scope(graph, name());
+  const auto [gradients, weight] = sums_over_replicas(gradients_here, weight_here);
 
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -39,10 +39,11 @@ class Optimizer {
   Optimizer(Rule rule, Schedule learning_rate, Clip clip);
 
   bool defined() const { return impl_ != nullptr; }
-  // Writes the update: gradients are sums over examples, `weight` (f32 scalar) what they are
-  // divided by. Also counts the iteration. Where the weight is 0, nothing changes and nothing is
-  // counted. Slots ("<optimizer>/<slot>/<parameter>") are made at the first call and remembered by
-  // parameter, so that a second graph (another batch size) continues them. No parameters: no nodes.
+  // Writes the update: gradients are sums over this replica's examples, `weight` (f32 scalar) their
+  // number or weight; both are added up over all replicas and then divided, once. Also counts the
+  // iteration. Where the weight is 0, nothing changes and nothing is counted. Slots
+  // ("<optimizer>/<slot>/<parameter>") are made at the first call and remembered by parameter, so
+  // that a second graph (another batch size) continues them. No parameters: no nodes.
   void apply(Graph& graph, std::span<const VariableRef> parameters,
              std::span<const Value> gradients, Value weight) const;
   void apply(const Gradients& gradients) const {
@@ -127,6 +128,6 @@ Optimizer LARS(LARSOptions options = {});
 Optimizer LAMB(LAMBOptions options = {});
 
 // An optimizer by name ("sgd", "adam", …) at a rate; UsageError with the names.
-Optimizer optimizer_by_name(const std::string& name, std::optional<double> learning_rate = {});
+Optimizer optimizer_by_name(const std::string& name, std::optional<Schedule> learning_rate = {});
 
 }  // namespace lockstep

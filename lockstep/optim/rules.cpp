@@ -38,10 +38,10 @@ Attrs adam_attrs(std::string_view rule, double beta_1, double beta_2, double eps
   return {{"beta_1", beta_1}, {"beta_2", beta_2}, {"epsilon", epsilon}};
 }
 
-using Make = Optimizer (*)(std::optional<double>);
+using Make = Optimizer (*)(std::optional<Schedule>);
 
 template <auto kMake, class Options>
-Optimizer make_at(std::optional<double> learning_rate) {
+Optimizer make_at(std::optional<Schedule> learning_rate) {
   Options options;
   if (learning_rate) options.learning_rate = *learning_rate;
   return kMake(std::move(options));
@@ -138,7 +138,7 @@ Optimizer LAMB(LAMBOptions options) {
   return {std::move(rule), std::move(options.learning_rate), options.clip};
 }
 
-Optimizer optimizer_by_name(const std::string& name, std::optional<double> learning_rate) {
+Optimizer optimizer_by_name(const std::string& name, std::optional<Schedule> learning_rate) {
   std::string lower = name;
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
   std::string known;

@@ -188,4 +188,46 @@ Schedule PiecewiseConstantDecay(PiecewiseConstantOptions options) {
            }});
 }
 
+RateScaling rate_scaling_by_name(const std::string& name) {
+  if (name == "none") return RateScaling::None;
+  if (name == "linear") return RateScaling::Linear;
+  require(name == "sqrt", "[schedule] there is no scaling {}; there are: none, linear, sqrt", name);
+  return RateScaling::Sqrt;
+}
+
+double scaling_factor(RateScaling scaling, int replicas) {
+  require(replicas > 0, "[schedule] a rate is scaled for {} replicas", replicas);
+  switch (scaling) {
+    case RateScaling::None:
+      return 1.0;
+    case RateScaling::Linear:
+      return replicas;
+    case RateScaling::Sqrt:
+      return std::sqrt(static_cast<double>(replicas));
+  }
+  fail<InternalError>("unknown scaling {}", static_cast<int>(scaling));
+}
+
+Schedule scaled(const Schedule& schedule, const ScaledOptions& options) {
+  const double factor = scaling_factor(options.scaling, options.replicas);
+  require(options.warm_up_steps >= 0, "[schedule] a warm-up of {} steps", options.warm_up_steps);
+  if (factor == 1.0) return schedule;
+  if (schedule.constant()) {
+    return Constant({.rate = schedule.rate() * factor,
+                     .warm_up = {.steps = options.warm_up_steps, .start = 1.0 / factor}});
+  }
+  const auto steps = static_cast<double>(std::max<std::int64_t>(options.warm_up_steps, 1));
+  const bool warm = options.warm_up_steps > 0;
+  auto nodes = [=](Value t) {
+    if (!warm) return schedule.nodes(t) * factor;
+    const Value grown = minimum(t / t.graph().scalar(steps), t.graph().scalar(1.0));
+    return schedule.nodes(t) * (grown * (factor - 1.0) + 1.0);
+  };
+  auto host = [=](std::int64_t iteration) {
+    const double grown = warm ? std::min(static_cast<double>(iteration) / steps, 1.0) : 1.0;
+    return schedule.at(iteration) * (1.0 + grown * (factor - 1.0));
+  };
+  return {schedule.name(), std::move(nodes), std::move(host)};
+}
+
 }  // namespace lockstep

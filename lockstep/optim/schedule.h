@@ -68,6 +68,22 @@ struct PiecewiseConstantOptions {
   WarmUp warm_up = {};
 };
 
+// How a rate that suits one replica is changed for the larger batch of several: in proportion
+// (Goyal et al., "Accurate, Large Minibatch SGD", 2017), with the square root (Krizhevsky, "One
+// weird trick", 2014), or not at all.
+enum class RateScaling { None, Linear, Sqrt };
+RateScaling rate_scaling_by_name(const std::string& name);  // "none", "linear", "sqrt"
+
+struct ScaledOptions {
+  int replicas = 1;
+  RateScaling scaling = RateScaling::Linear;
+  // Over the first so many iterations the rate grows from that of one replica to the scaled one.
+  std::int64_t warm_up_steps = 0;
+};
+double scaling_factor(RateScaling scaling, int replicas);
+// A schedule for several replicas from one that suits one.
+Schedule scaled(const Schedule& schedule, const ScaledOptions& options);
+
 Schedule Constant(ConstantOptions options);
 Schedule ExponentialDecay(ExponentialDecayOptions options);
 Schedule CosineDecay(CosineDecayOptions options);

@@ -10,6 +10,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::size_t kScalars = 3;  // inputs of an update before its parameters
+
 // What an Assign or Update needs, whatever the backend: variables as they lie in memory, and all
 // that is combined with a variable in that variable's layout.
 NodeLayouts effect_layouts(const Graph& graph, const Node& node) {
@@ -20,7 +22,6 @@ NodeLayouts effect_layouts(const Graph& graph, const Node& node) {
     return wish;
   }
   const std::size_t count = static_cast<std::size_t>(node.attrs.integer("count"));
-  constexpr std::size_t kScalars = 3;  // rate, scale, iterations
   for (std::size_t i = kScalars; i < node.inputs.size(); ++i) {
     wish.inputs[i] = layout(kScalars + (i - kScalars) % count);
   }
@@ -31,6 +32,13 @@ class Choice {
  public:
   Choice(Graph& graph, const Backend& backend, const LayoutOf& layout_of)
       : graph_(graph), backend_(backend) {
+    for (const Node& node : graph.nodes()) {
+      if (node.op != Op::Update) continue;
+      const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
+      for (std::size_t i = 0; i < count; ++i) {
+        parameter_of_[node.inputs[kScalars + count + i]] = node.inputs[kScalars + i];
+      }
+    }
     for (const Node& node : graph.nodes()) {
       if (node.op != Op::Variable) continue;
       const std::optional<Layout> known =
@@ -52,8 +60,9 @@ class Choice {
         wishes.emplace_back();
         continue;
       }
-      const NodeLayouts wish =
-          op_def(node.op).effect ? effect_layouts(graph_, node) : backend_.layouts(graph_, node);
+      const NodeLayouts wish = node.op == Op::AllReduce ? sum_layouts(node)
+                               : op_def(node.op).effect ? effect_layouts(graph_, node)
+                                                        : backend_.layouts(graph_, node);
       ensure(wish.inputs.size() == node.inputs.size() && wish.outputs.size() == node.outputs.size(),
              "[layout] {} {}: the backend named {} layouts for {} inputs", op_def(node.op).name,
              node.name, wish.inputs.size(), node.inputs.size());
@@ -71,9 +80,23 @@ class Choice {
   }
 
  private:
+  // Sums over replicas must lie alike on all of them, whatever the sizes of their pieces: gradients
+  // as their parameters lie, everything else row-major.
+  NodeLayouts sum_layouts(const Node& node) const {
+    NodeLayouts wish;
+    for (ValueId id : node.outputs) {
+      const auto parameter = parameter_of_.find(id);
+      wish.outputs.push_back(
+          parameter == parameter_of_.end() ? Layout() : graph_.info(parameter->second).layout);
+    }
+    wish.inputs = wish.outputs;
+    return wish;
+  }
+
   Graph& graph_;
   const Backend& backend_;
-  std::set<ValueId> free_;  // variables whose layout nobody has chosen yet
+  std::map<ValueId, ValueId> parameter_of_;  // of a gradient that an update reads
+  std::set<ValueId> free_;                   // variables whose layout nobody has chosen yet
 };
 
 }  // namespace

@@ -12,9 +12,14 @@
 
 namespace lockstep {
 
+// Steps of one stream run in their order. Those of the communication stream may run at any time
+// behind their place in the order of all steps; whoever needs them waits.
+inline constexpr int kComputeStream = 0;
+inline constexpr int kCommunicationStream = 1;
+
 struct PlanStep {
   NodeId node = -1;
-  int stream = 0;
+  int stream = kComputeStream;
   std::vector<int> waits;  // steps of other streams that must have ended
   std::size_t workspace_offset = 0;
   std::size_t workspace_bytes = 0;

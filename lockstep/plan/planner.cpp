@@ -4,8 +4,10 @@
 #include <map>
 #include <queue>
 #include <set>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/graph/ops/collective.h"
 #include "lockstep/plan/arena.h"
 #include "lockstep/plan/plan.h"
 
@@ -15,10 +17,11 @@ namespace {
 // A value's own memory, shared with its views and with what is computed in its place.
 struct Storage {
   std::size_t bytes = 0;
-  int first = 0;        // step that writes it first
-  int last = 0;         // step that reads it last
-  bool pinned = false;  // an input: kept whole for the step
-  int group = -1;       // storages of one group lie side by side
+  int first = 0;              // step that writes it first
+  int last = 0;               // step that reads it last
+  bool pinned = false;        // an input: kept whole for the step
+  int group = -1;             // storages of one group lie side by side
+  bool communicated = false;  // a step of the communication stream touches it
 };
 
 class Planner {
@@ -27,6 +30,7 @@ class Planner {
     plan_.graph = std::move(graph);
     storage_of_.assign(static_cast<std::size_t>(plan_.graph.value_count()), -1);
     root_.resize(storage_of_.size());
+    stream_.assign(plan_.graph.nodes().size(), kComputeStream);
   }
 
   Plan run() {
@@ -34,7 +38,8 @@ class Planner {
     order_nodes();
     find_last_uses();
     assign_storages();
-    group_gradients();
+    keep_for_communication();
+    for (const Node& node : graph().nodes()) group_side_by_side(node);
     place();
     return std::move(plan_);
   }
@@ -80,11 +85,15 @@ class Planner {
       ++waiting[static_cast<std::size_t>(to)];
     };
     std::map<ValueId, std::vector<int>> readers;  // by root
+    std::map<bool, int> last_sums;  // of a stream: replicas must all start theirs in one order
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
       for (ValueId id : nodes[static_cast<std::size_t>(n)].inputs) {
         edge(graph().info(id).producer, n);
         readers[root_[index(id)]].push_back(n);
       }
+      if (nodes[index(n)].op != Op::AllReduce) continue;
+      const auto [last, first] = last_sums.try_emplace(is_bucket(nodes[index(n)]), n);
+      if (!first) edge(std::exchange(last->second, n), n);
     }
     std::set<ValueId> changed;
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
@@ -100,11 +109,20 @@ class Planner {
       }
     }
     // Assignments come behind all else, so that an error in a step's data (a label out of range)
-    // finds the variables as they were.
-    using Turn = std::pair<bool, int>;
+    // finds the variables as they were. What the communication stream can do comes first: it has
+    // the rest of the step to run beside.
+    enum class Rank { Leaf, Communication, Compute, Assign };
+    using Turn = std::pair<Rank, int>;
     std::priority_queue<Turn, std::vector<Turn>, std::greater<>> ready;
+    const auto rank_of = [&](const Node& node, int stream) {
+      if (is_leaf(node)) return Rank::Leaf;
+      if (node.op == Op::Assign) return Rank::Assign;
+      return stream == kCommunicationStream ? Rank::Communication : Rank::Compute;
+    };
     const auto make_ready = [&](int n) {
-      ready.emplace(nodes[static_cast<std::size_t>(n)].op == Op::Assign, n);
+      const Node& node = nodes[index(n)];
+      if (!is_leaf(node)) stream_[index(n)] = stream_of(node);
+      ready.emplace(rank_of(node, stream_[index(n)]), n);
     };
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
       if (waiting[static_cast<std::size_t>(n)] == 0) make_ready(n);
@@ -118,6 +136,11 @@ class Planner {
       if (!is_leaf(node) && !is_view(node)) {
         PlanStep step;
         step.node = n;
+        step.stream = stream_[index(n)];
+        if (node.op == Op::Assign && last_communication_ >= 0) {
+          step.waits.push_back(last_communication_);
+        }
+        if (step.stream == kCommunicationStream) last_communication_ = step_count();
         step.workspace_bytes = backend_.workspace_bytes(graph(), node);
         step.cost = cost_of(graph(), node);
         plan_.steps.push_back(std::move(step));
@@ -128,6 +151,18 @@ class Planner {
     }
     ensure(done == nodes.size(),
            "[plan] two nodes each change a variable that the other one reads");
+  }
+
+  // Gradients are added up on a stream of their own, and so is all that follows from them: the
+  // update of a bucket begins when its sums are there, while the backward pass goes on. Assignments
+  // come behind everything, on the first stream.
+  int stream_of(const Node& node) const {
+    if (is_bucket(node)) return kCommunicationStream;
+    if (node.op == Op::Assign) return kComputeStream;
+    const bool follows = std::ranges::any_of(node.inputs, [&](ValueId id) {
+      return stream_[index(graph().info(root_[index(id)]).producer)] == kCommunicationStream;
+    });
+    return follows ? kCommunicationStream : kComputeStream;
   }
 
   void find_last_uses() {
@@ -159,22 +194,46 @@ class Planner {
         Storage& chosen = storages_[index(storage_of_[index(id)])];
         chosen.last = std::max({chosen.last, s, last_use_[index(id)]});
       }
+      if (plan_.steps[index(s)].stream == kCommunicationStream) mark_communicated(node);
+    }
+  }
+
+  void mark_communicated(const Node& node) {
+    for (const auto* ids : {&node.inputs, &node.outputs}) {
+      for (ValueId id : *ids) {
+        const int storage = storage_of_[index(root_[index(id)])];
+        if (storage >= 0) storages_[index(storage)].communicated = true;
+      }
+    }
+  }
+
+  // A step of the communication stream may run at any time behind its place in the order, up to the
+  // end: what it touches is kept for as long.
+  void keep_for_communication() {
+    for (Storage& storage : storages_) {
+      if (storage.communicated) storage.last = step_count();
     }
   }
 
   // The storage of an input that dies here and that output `o` may be computed in; -1: none.
   int reusable(const Node& node, std::size_t o, int s, const std::set<int>& taken) const {
-    for (const auto& [from, to] : op_def(node.op).in_place) {
-      if (static_cast<std::size_t>(to) != o) continue;
-      if (static_cast<std::size_t>(from) >= node.inputs.size()) continue;
-      const ValueId input = node.inputs[static_cast<std::size_t>(from)];
+    const OpDef& def = op_def(node.op);
+    std::vector<std::size_t> sources;
+    if (def.each_in_place) sources.push_back(o);
+    for (const auto& [from, to] : def.in_place) {
+      if (static_cast<std::size_t>(to) == o) sources.push_back(static_cast<std::size_t>(from));
+    }
+    for (std::size_t from : sources) {
+      if (from >= node.inputs.size()) continue;
+      const ValueId input = node.inputs[from];
       const ValueId root = root_[index(input)];
       const int storage = storage_of_[index(root)];
       if (storage < 0 || taken.contains(storage)) continue;
       const Storage& candidate = storages_[index(storage)];
       const bool whole = graph().bytes(input) == graph().bytes(node.outputs[o]) &&
                          graph().bytes(input) == candidate.bytes;
-      const bool dies = candidate.last == s && !candidate.pinned;
+      const bool dies = candidate.last == s && !candidate.pinned &&
+                        (!candidate.communicated || stream_of(node) == kCommunicationStream);
       const bool alike = graph().type(input) == graph().type(node.outputs[o]) &&
                          graph().info(input).layout == graph().info(node.outputs[o]).layout;
       const auto uses = std::count_if(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
@@ -193,24 +252,26 @@ class Planner {
     return static_cast<int>(storages_.size()) - 1;
   }
 
-  // Gives the gradients of an Update node memory side by side, in its order.
-  void group_gradients() {
-    for (const Node& node : graph().nodes()) {
-      if (node.op != Op::Update) continue;
+  // Gives what a node wants in one piece (the sums of a bucket, the gradients of an update) memory
+  // side by side, in its order, where it does not lie so already.
+  void group_side_by_side(const Node& node) {
+    std::span<const ValueId> wanted;
+    if (node.op == Op::AllReduce) wanted = node.outputs;
+    if (node.op == Op::Update) {
       const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
-      std::vector<int> members;
-      for (std::size_t i = 3 + count; i < 3 + 2 * count; ++i) {
-        const int storage = storage_of_[index(root_[index(node.inputs[i])])];
-        const bool whole =
-            storage >= 0 && storages_[index(storage)].bytes == graph().bytes(node.inputs[i]);
-        if (!whole || storages_[index(storage)].group >= 0 || storages_[index(storage)].pinned) {
-          continue;
-        }
-        storages_[index(storage)].group = static_cast<int>(groups_.size());
-        members.push_back(storage);
-      }
-      groups_.push_back(std::move(members));
+      wanted = std::span(node.inputs).subspan(3 + count, count);
     }
+    std::vector<int> members;
+    for (ValueId id : wanted) {
+      const int storage = storage_of_[index(root_[index(id)])];
+      const bool whole = storage >= 0 && storages_[index(storage)].bytes == graph().bytes(id);
+      if (!whole || storages_[index(storage)].group >= 0 || storages_[index(storage)].pinned) {
+        continue;
+      }
+      storages_[index(storage)].group = static_cast<int>(groups_.size());
+      members.push_back(storage);
+    }
+    if (!members.empty()) groups_.push_back(std::move(members));
   }
 
   // Hands lifetimes and sizes to the arena, groups as one block each, and reads the places back.
@@ -219,7 +280,6 @@ class Planner {
     std::vector<std::pair<std::size_t, std::size_t>> where(
         storages_.size());  // block, offset in it
     for (const std::vector<int>& members : groups_) {
-      if (members.empty()) continue;
       ArenaBlock block{.bytes = 0, .first = step_count(), .last = 0};
       for (int member : members) {
         const Storage& storage = storages_[index(member)];
@@ -239,7 +299,8 @@ class Planner {
     for (int s = 0; s < step_count(); ++s) {
       workspaces.push_back(blocks.size());
       const std::size_t bytes = plan_.steps[index(s)].workspace_bytes;
-      if (bytes > 0) blocks.push_back({bytes, s, s});
+      const bool communication = plan_.steps[index(s)].stream == kCommunicationStream;
+      if (bytes > 0) blocks.push_back({bytes, s, communication ? step_count() : s});
     }
 
     const Arena arena = place_blocks(blocks);
@@ -278,6 +339,8 @@ class Planner {
   const Backend& backend_;
   Plan plan_;
   std::vector<ValueId> root_;
+  std::vector<int> stream_;      // by NodeId
+  int last_communication_ = -1;  // the last step of the communication stream so far
   std::vector<int> storage_of_;  // by ValueId of a root; -1: a variable or constant
   std::vector<int> last_use_;    // by ValueId of a root
   std::vector<Storage> storages_;

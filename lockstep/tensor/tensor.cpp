@@ -64,6 +64,31 @@ bool Tensor::same_bits(const Tensor& other) const {
          (bytes() == 0 || std::memcmp(raw(), other.raw(), bytes()) == 0);
 }
 
+Tensor concatenate_rows(std::span<const Tensor> parts, const char* caller) {
+  std::int64_t rows = 0;
+  for (const Tensor& part : parts) {
+    const Shape& shape = part.shape();
+    require(shape.rank() > 0 && shape.with(0, 0) == parts.front().shape().with(0, 0),
+            "[{}] values of different shapes, {} and {}, cannot stand behind one another: take "
+            "them batch by batch",
+            caller, parts.front().shape(), shape);
+    rows += shape[0];
+  }
+  Tensor whole(parts.front().dtype(), parts.front().shape().with(0, rows));
+  std::size_t offset = 0;
+  for (const Tensor& part : parts) {
+    if (part.bytes() > 0) std::memcpy(whole.raw() + offset, part.raw(), part.bytes());
+    offset += part.bytes();
+  }
+  return whole;
+}
+
+Tensor on_host(const Tensor& tensor) {
+  Tensor copy(tensor.dtype(), tensor.shape());
+  copy.copy_from(tensor);
+  return copy;
+}
+
 void Tensor::expect(DType dtype) const {
   require(defined(), "[tensor] there is no tensor to read");
   require(dtype == dtype_, "[tensor] read as {}, but its elements are {}", name_of(dtype),

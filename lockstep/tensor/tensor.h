@@ -75,6 +75,12 @@ class Tensor {
   std::size_t offset_ = 0;
 };
 
+// Tensors one behind the other along axis 0, in the host's memory; UsageError where they differ
+// otherwise. `caller` begins the message.
+Tensor concatenate_rows(std::span<const Tensor> parts, const char* caller);
+// A copy in the host's memory.
+Tensor on_host(const Tensor& tensor);
+
 template <class T>
 Tensor Tensor::of(std::span<const T> values, Shape shape) {
   require(static_cast<std::int64_t>(values.size()) == shape.elements(),

@@ -1,6 +1,4 @@
 // evaluate, predict, and single batches.
-#include <cstring>
-
 #include "lockstep/base/error.h"
 #include "lockstep/train/model_impl.h"
 
@@ -11,7 +9,7 @@ namespace {
 template <class F>
 std::int64_t for_each_batch(Model::Impl& impl, const Dataset& batches, StepMode mode,
                             std::optional<std::int64_t> steps, const char* caller, F&& f) {
-  Track& track = impl.session().track();
+  Track& track = impl.session().host_track();
   const std::unique_ptr<Iterator> iterator = batches.iterator(0);
   std::int64_t done = 0;
   while (!steps || done < *steps) {
@@ -31,44 +29,16 @@ std::int64_t for_each_batch(Model::Impl& impl, const Dataset& batches, StepMode 
   return done;
 }
 
-// Runs a step; an error in the data says which batch it was.
-void run_step(Session& session, Step& step, const Batch& batch, const char* caller,
-              std::int64_t index) {
+// Runs the step of a batch; an error in the data says which batch it was.
+Step& run_step(Model::Impl& impl, StepMode mode, const Batch& batch, const char* caller,
+               std::int64_t index) {
+  Step& step = impl.step_for(mode, batch, caller);
   try {
-    {
-      ScopedSpan span(session.track(), "copy batch", SpanKind::Input);
-      step.feed(batch);
-    }
-    step.run(session.step);
+    step.run(impl.session(), batch);
   } catch (const DataError& error) {
     fail<DataError>("[{}] batch {}: {}", caller, index, error.what());
   }
-}
-
-// Tensors one behind the other along axis 0.
-Tensor concatenate(const std::vector<Tensor>& parts) {
-  std::int64_t rows = 0;
-  for (const Tensor& part : parts) {
-    const Shape& shape = part.shape();
-    require(shape.rank() > 0 && shape.with(0, 0) == parts.front().shape().with(0, 0),
-            "[predict] outputs of different shapes, {} and {}, cannot stand behind one another: "
-            "predict batch by batch",
-            parts.front().shape(), shape);
-    rows += shape[0];
-  }
-  Tensor whole(parts.front().dtype(), parts.front().shape().with(0, rows));
-  std::size_t offset = 0;
-  for (const Tensor& part : parts) {
-    if (part.bytes() > 0) std::memcpy(whole.raw() + offset, part.raw(), part.bytes());
-    offset += part.bytes();
-  }
-  return whole;
-}
-
-Tensor on_host(const Tensor& tensor) {
-  Tensor copy(tensor.dtype(), tensor.shape());
-  copy.copy_from(tensor);
-  return copy;
+  return step;
 }
 
 Batch single_batch(const std::vector<Tensor>& x, const Tensor& y, const BatchOptionsOnce& options,
@@ -88,16 +58,13 @@ Batch single_batch(const std::vector<Tensor>& x, const Tensor& y, const BatchOpt
 
 Logs Model::evaluate(const Dataset& batches, const EvaluateOptions& options) {
   impl_->expect_compiled("evaluate");
-  Session& session = impl_->session();
-  session.device().enter();
   // fit may be in the middle of an epoch: its metrics stay as they are.
   const std::vector<Tensor> before = impl_->metric_state();
   impl_->reset_metrics();
   try {
     for_each_batch(*impl_, batches, StepMode::Evaluate, options.steps, "evaluate",
                    [&](const Batch& batch, std::int64_t index) {
-                     Step& step = impl_->step_for(StepMode::Evaluate, batch, "evaluate");
-                     run_step(session, step, batch, "evaluate", index);
+                     run_step(*impl_, StepMode::Evaluate, batch, "evaluate", index);
                    });
   } catch (...) {
     impl_->set_metric_state(before);
@@ -119,21 +86,17 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
 }
 
 std::vector<Tensor> Model::predict_outputs(const Dataset& batches, const PredictOptions& options) {
-  Session& session = impl_->session();
-  session.device().enter();
   std::vector<std::vector<Tensor>> parts;
   for_each_batch(*impl_, batches, StepMode::Predict, options.steps, "predict",
                  [&](const Batch& batch, std::int64_t index) {
-                   Step& step = impl_->step_for(StepMode::Predict, batch, "predict");
-                   run_step(session, step, batch, "predict", index);
-                   const std::vector<Tensor> outputs = step.outputs();
+                   const std::vector<Tensor> outputs =
+                       run_step(*impl_, StepMode::Predict, batch, "predict", index).outputs();
                    parts.resize(outputs.size());
-                   for (std::size_t i = 0; i < outputs.size(); ++i) {
-                     parts[i].push_back(on_host(outputs[i]));
-                   }
+                   for (std::size_t i = 0; i < outputs.size(); ++i) parts[i].push_back(outputs[i]);
                  });
   std::vector<Tensor> outputs;
-  for (const std::vector<Tensor>& list : parts) outputs.push_back(concatenate(list));
+  for (const std::vector<Tensor>& list : parts)
+    outputs.push_back(concatenate_rows(list, "predict"));
   return outputs;
 }
 
@@ -150,11 +113,7 @@ Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
 Tensor Model::predict_on_batch(const Tensor& x) {
   const Batch batch =
       single_batch({x}, {}, {}, *impl_->network, StepMode::Predict, "predict_on_batch");
-  Session& session = impl_->session();
-  session.device().enter();
-  Step& step = impl_->step_for(StepMode::Predict, batch, "predict_on_batch");
-  run_step(session, step, batch, "predict_on_batch", 0);
-  return on_host(step.outputs().front());
+  return run_step(*impl_, StepMode::Predict, batch, "predict_on_batch", 0).outputs().front();
 }
 
 Logs Model::train_on_batch(const std::vector<Tensor>& x, const Tensor& y,
@@ -163,10 +122,8 @@ Logs Model::train_on_batch(const std::vector<Tensor>& x, const Tensor& y,
       single_batch(x, y, options, *impl_->network, StepMode::Train, "train_on_batch");
   impl_->expect_compiled("train_on_batch");
   Session& session = impl_->session();
-  session.device().enter();
-  Step& step = impl_->step_for(StepMode::Train, batch, "train_on_batch");
   impl_->reset_metrics();
-  run_step(session, step, batch, "train_on_batch", session.step);
+  run_step(*impl_, StepMode::Train, batch, "train_on_batch", session.step);
   ++session.step;
   return impl_->read_metrics();
 }
@@ -180,11 +137,8 @@ Logs Model::test_on_batch(const std::vector<Tensor>& x, const Tensor& y,
   const Batch batch =
       single_batch(x, y, options, *impl_->network, StepMode::Evaluate, "test_on_batch");
   impl_->expect_compiled("test_on_batch");
-  Session& session = impl_->session();
-  session.device().enter();
-  Step& step = impl_->step_for(StepMode::Evaluate, batch, "test_on_batch");
   impl_->reset_metrics();
-  run_step(session, step, batch, "test_on_batch", 0);
+  run_step(*impl_, StepMode::Evaluate, batch, "test_on_batch", 0);
   return impl_->read_metrics();
 }
 

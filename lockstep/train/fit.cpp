@@ -16,6 +16,12 @@ std::vector<CallbackRef> in_order(std::vector<CallbackRef> callbacks) {
   return callbacks;
 }
 
+std::vector<const Track*> replica_tracks(Session& session) {
+  std::vector<const Track*> tracks;
+  for (int r = 0; r < session.size(); ++r) tracks.push_back(&session.track(r));
+  return tracks;
+}
+
 // One call of fit. Everything that changes while it runs is here, so that an exception leaves the
 // model as it is behind the last whole step.
 class FitRun {
@@ -24,12 +30,16 @@ class FitRun {
       : model_(model),
         impl_(model.impl()),
         session_(impl_.session()),
-        track_(session_.track()),
+        track_(session_.host_track()),
         batches_(batches),
         options_(options),
         callbacks_(in_order(options.callbacks)),
-        meter_(track_) {}
-  ~FitRun() { impl_.progress = nullptr; }
+        meter_(replica_tracks(session_), track_),
+        samples_of_(static_cast<std::size_t>(session_.size()), 0) {}
+  ~FitRun() {
+    impl_.progress = nullptr;
+    impl_.attribution = nullptr;
+  }
   FitRun(const FitRun&) = delete;
   FitRun& operator=(const FitRun&) = delete;
 
@@ -50,6 +60,8 @@ class FitRun {
   void close_pass();
   std::optional<Element> next_element();
   void train(const Element& element);
+  void observe(const Step& step);
+  void check_replicas();
   [[noreturn]] void fail_at_step(const DataError& error) const;
   Logs read_logs();  // metrics, and those of the validation data
   Progress progress() const;
@@ -73,12 +85,15 @@ class FitRun {
 
   Progress at_;  // without position and callbacks, which are asked for when they are needed
   std::unique_ptr<Iterator> iterator_;
-  std::int64_t given_in_pass_ = 0;  // batches of this pass, to tell an empty data set
-  std::int64_t samples_here_ = 0;   // samples of this epoch that this call trained on
+  std::int64_t given_in_pass_ = 0;        // batches of this pass, to tell an empty data set
+  std::vector<std::int64_t> samples_of_;  // of each replica
+  // Of the step before: its pieces, and how long each replica had been at work by its end.
+  std::vector<Piece> observed_;
+  std::vector<std::int64_t> at_work_ns_ = std::vector<std::int64_t>(samples_of_.size(), 0);
+  std::int64_t samples_here_ = 0;  // samples of this epoch that this call trained on
 };
 
 History FitRun::run() {
-  session_.device().enter();
   build_from_data();
   impl_.stopping = false;
   at_.epoch = options_.initial_epoch;
@@ -86,6 +101,7 @@ History FitRun::run() {
   set_batches();
   if (!options_.resume.empty()) resume();
   impl_.progress = [this] { return progress(); };
+  impl_.attribution = [this] { return meter_.read(); };
 
   const FitInfo known = info();
   for_callbacks([&](Callback& callback) { callback.on_train_begin(model_, known); });
@@ -95,8 +111,15 @@ History FitRun::run() {
   close_pass();
 
   history_.attribution = meter_.read();
+  const std::vector<Attribution> by_replica = meter_.by_replica();
+  for (int r = 0; r < session_.size(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    history_.replicas.push_back({.device = session_.replicas().device(r).name(),
+                                 .attribution = by_replica[i],
+                                 .samples = samples_of_[i]});
+  }
   history_.seconds = meter_.seconds();
-  history_.top_ops = slowest_ops(track_, 10);
+  history_.top_ops = slowest_ops(session_.track(0), 10);
   return std::move(history_);
 }
 
@@ -265,18 +288,15 @@ void FitRun::train(const Element& element) {
       fail_at_step(error);
     }
   }
-  bool planned = false;
-  Step& step = impl_.step_for(StepMode::Train, batch, "fit", &planned);
-  history_.peak_bytes = std::max(history_.peak_bytes, step.plan().peak_bytes());
+  Step& step = impl_.step_for(StepMode::Train, batch, "fit");
+  history_.peak_bytes = std::max(history_.peak_bytes, step.peak_bytes());
   try {
-    {
-      ScopedSpan span(track_, "copy batch", SpanKind::Input);
-      step.feed(batch);
-    }
-    step.run(session_.step);
+    step.run(session_, batch);
   } catch (const DataError& error) {
     fail_at_step(error);
   }
+  if (impl_.balancer && !step.planned) observe(step);
+  for (std::size_t r = 0; r < step.pieces.size(); ++r) samples_of_[r] += step.pieces[r].size();
 
   const double loss = step.loss_sum() / step.weight();
   if (!std::isfinite(loss) && !history_.first_non_finite_step) {
@@ -284,6 +304,7 @@ void FitRun::train(const Element& element) {
   }
   const std::int64_t epoch_step = at_.epoch_step;
   ++session_.step;
+  check_replicas();
   ++at_.epoch_step;
   ++history_.steps;
   at_.epoch_samples += batch.size();
@@ -291,9 +312,28 @@ void FitRun::train(const Element& element) {
   history_.samples += batch.size();
   const BatchLogs logs(model_, loss, batch.size(), at_.epoch_samples);
   for_callbacks([&](Callback& callback) { callback.on_batch_end(model_, epoch_step, logs); });
-  if (!planned) {
+  if (!step.planned) {
     history_.step_ms.push_back(static_cast<float>(static_cast<double>(now_ns() - begin) * 1e-6));
   }
+}
+
+// Tells the balancer how long each replica was at work.
+void FitRun::observe(const Step& step) {
+  std::vector<double> seconds;
+  for (int r = 0; r < session_.size(); ++r) {
+    const Track& track = session_.track(r);
+    const std::int64_t total = track.total_ns(SpanKind::Compute) + track.total_ns(SpanKind::Input);
+    std::int64_t& before = at_work_ns_[static_cast<std::size_t>(r)];
+    seconds.push_back(static_cast<double>(total - std::exchange(before, total)) * 1e-9);
+  }
+  if (step.pieces == observed_) impl_.balancer->observe(step.pieces, seconds);
+  observed_ = step.pieces;
+}
+
+void FitRun::check_replicas() {
+  const Strategy& strategy = impl_.options.strategy;
+  const std::int64_t every = strategy.defined() ? strategy.impl().check_replicas_every : 0;
+  if (every > 0 && session_.step % every == 0) session_.expect_mirrored();
 }
 
 Logs FitRun::read_logs() {

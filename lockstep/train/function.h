@@ -7,6 +7,10 @@
 //     return loss;
 //   });
 //   double loss = step(images, labels).item();
+//
+// On several replicas: strategy.function([&](ls::Value images, ls::Value labels) { … }), run by
+// strategy.run, each replica on its own piece. gradients() are those of a replica;
+// Optimizer::apply adds them up.
 #pragma once
 
 #include <functional>
@@ -21,21 +25,46 @@
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/train/model.h"
+#include "lockstep/train/per_replica.h"
+#include "lockstep/train/strategy.h"
 
 namespace lockstep {
 
 // Gradients of a loss's sum, with its weight: what Optimizer::apply takes.
 Gradients gradients(const LossPair& loss, const std::vector<VariableRef>& parameters);
 
+// What the body of a function knows of the replica that will run it.
+class ReplicaContext {
+ public:
+  ReplicaContext(Graph& graph, int replicas) : graph_(&graph), replicas_(replicas) {}
+  int num_replicas_in_sync() const { return replicas_; }
+  // Where its nodes are written; for a function without values.
+  Graph& graph() const { return *graph_; }
+  // Which replica this is, an i64 scalar.
+  Value replica_id() const;
+  // The sum or mean of a value over the replicas, which each of them then has.
+  Value all_reduce(ReduceOp op, Value value) const;
+
+ private:
+  Graph* graph_;
+  int replicas_;
+};
+
 // Variables live with the models that the function is given: training through it is training them.
 // Several models then share one memory. Random numbers depend on the models' step count, which a
 // function that applies an optimizer increases.
 class Function {
  public:
-  using Body = std::function<std::vector<Value>(std::span<const Value>)>;
+  // What a function returns: values, or the sum and the weight of a loss.
+  struct Results {
+    std::vector<Value> values;
+    bool loss = false;
+  };
+  using Body = std::function<Results(const ReplicaContext&, std::span<const Value>)>;
 
-  // f takes up to six Values, or a span of them, and returns a Value, a LossPair (its mean is the
-  // result), a vector of Values, or nothing. What else it does happens while it is traced.
+  // f takes none to six Values, or a span of them, with a ReplicaContext in front of them or
+  // without, and returns a Value, a LossPair (its mean is the result), a vector of Values, or
+  // nothing. What else it does happens while it is traced.
   template <class F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, Function>) Function(const Model& model, F f)
       : Function(std::vector{model}, Body(wrap(std::move(f)))) {}
@@ -43,12 +72,20 @@ class Function {
   Function(std::vector<Model> models, F f)
       : Function(std::move(models), Body(wrap(std::move(f)))) {}
   Function(std::vector<Model> models, Body body);
+  // On a strategy's replicas; the models are those whose variables it uses.
+  template <class F>
+  Function(const Strategy& strategy, F f) : Function(strategy, Body(wrap(std::move(f)))) {}
+  Function(const Strategy& strategy, Body body);
   ~Function();
   Function(Function&&) noexcept;
   Function& operator=(Function&&) noexcept;
 
-  // Runs the step: copies of its results.
+  // Runs the step: copies of its results. UsageError on several replicas: strategy.run does it
+  // there.
   std::vector<Tensor> run(const std::vector<Tensor>& arguments);
+  // Runs it on every replica of the strategy that it was made for.
+  std::vector<PerReplica> run_on_replicas(const Strategy& strategy,
+                                          const std::vector<PerReplica>& arguments);
   // The same for a function with one result; a function without any gives an undefined tensor.
   template <class... Arguments>
   Tensor operator()(const Arguments&... arguments) {
@@ -58,64 +95,93 @@ class Function {
  private:
   struct Traced;
   static Tensor first(std::vector<Tensor> results);
-  Traced& traced(const std::vector<Tensor>& arguments);
+  void trace_missing(const std::vector<PerReplica>& arguments);
+  Traced* find(int replica, const std::vector<ValueType>& signature);
+  void settle_session(const Graph& graph);
+  std::vector<PerReplica> run_replicas(const std::vector<PerReplica>& arguments);
 
-  static std::vector<Value> results(Value value) { return {value}; }
-  static std::vector<Value> results(const LossPair& loss);
-  static std::vector<Value> results(std::vector<Value> values) { return values; }
+  static Results results(Value value) { return {{value}, false}; }
+  static Results results(const LossPair& loss) { return {{loss.sum, loss.weight}, true}; }
+  static Results results(std::vector<Value> values) { return {std::move(values), false}; }
 
-  template <class F, std::size_t... I>
-  static std::vector<Value> spread(F& f, std::span<const Value> values, std::index_sequence<I...>) {
-    if constexpr (std::is_void_v<decltype(f(values[I]...))>) {
-      f(values[I]...);
+  // Calls f with the context, where it takes one, and the values.
+  template <class F, class... V>
+  static Results call(F& f, const ReplicaContext& context, V... values) {
+    constexpr bool kWithContext = std::is_invocable_v<F&, const ReplicaContext&, V...>;
+    const auto invoke = [&]() -> decltype(auto) {
+      if constexpr (kWithContext) {
+        return f(context, values...);
+      } else {
+        return f(values...);
+      }
+    };
+    if constexpr (std::is_void_v<decltype(invoke())>) {
+      invoke();
       return {};
     } else {
-      return results(f(values[I]...));
+      return results(invoke());
     }
+  }
+  template <class F, class... V>
+  static constexpr bool takes() {
+    return std::is_invocable_v<F&, V...> || std::is_invocable_v<F&, const ReplicaContext&, V...>;
   }
   [[noreturn]] static void wrong_count(std::size_t takes, std::size_t given);
 
-  template <std::size_t N, class F>
-  static Body take(F f) {
-    return [f = std::move(f)](std::span<const Value> values) mutable {
-      if (values.size() != N) wrong_count(N, values.size());
-      return spread(f, values, std::make_index_sequence<N>());
-    };
+  template <class F, std::size_t... I>
+  static Body take(F f, std::index_sequence<I...>) {
+    return
+        [f = std::move(f)](const ReplicaContext& context, std::span<const Value> values) mutable {
+          if (values.size() != sizeof...(I)) wrong_count(sizeof...(I), values.size());
+          return call(f, context, values[I]...);
+        };
   }
   template <class F>
   static Body wrap(F f) {
     using V = Value;
-    if constexpr (std::is_invocable_v<F, std::span<const Value>>) {
-      return [f = std::move(f)](std::span<const Value> values) mutable {
-        if constexpr (std::is_void_v<decltype(f(values))>) {
-          f(values);
-          return std::vector<Value>();
-        } else {
-          return results(f(values));
-        }
-      };
-    } else if constexpr (std::is_invocable_v<F, V>) {
-      return take<1>(std::move(f));
-    } else if constexpr (std::is_invocable_v<F, V, V>) {
-      return take<2>(std::move(f));
-    } else if constexpr (std::is_invocable_v<F, V, V, V>) {
-      return take<3>(std::move(f));
-    } else if constexpr (std::is_invocable_v<F, V, V, V, V>) {
-      return take<4>(std::move(f));
-    } else if constexpr (std::is_invocable_v<F, V, V, V, V, V>) {
-      return take<5>(std::move(f));
+    if constexpr (takes<F, std::span<const Value>>()) {
+      return
+          [f = std::move(f)](const ReplicaContext& context, std::span<const Value> values) mutable {
+            return call(f, context, values);
+          };
+    } else if constexpr (takes<F>()) {
+      return take(std::move(f), std::make_index_sequence<0>());
+    } else if constexpr (takes<F, V>()) {
+      return take(std::move(f), std::make_index_sequence<1>());
+    } else if constexpr (takes<F, V, V>()) {
+      return take(std::move(f), std::make_index_sequence<2>());
+    } else if constexpr (takes<F, V, V, V>()) {
+      return take(std::move(f), std::make_index_sequence<3>());
+    } else if constexpr (takes<F, V, V, V, V>()) {
+      return take(std::move(f), std::make_index_sequence<4>());
+    } else if constexpr (takes<F, V, V, V, V, V>()) {
+      return take(std::move(f), std::make_index_sequence<5>());
     } else {
-      static_assert(std::is_invocable_v<F, V, V, V, V, V, V>,
-                    "a Function takes one to six Values, or a span of them");
-      return take<6>(std::move(f));
+      static_assert(takes<F, V, V, V, V, V, V>(),
+                    "a Function takes none to six Values, or a span of them");
+      return take(std::move(f), std::make_index_sequence<6>());
     }
   }
 
   std::vector<Model> models_;
+  Strategy strategy_;  // where it was made by one
   Body body_;
   std::shared_ptr<class Session> session_;  // where what was traced lives
   std::list<Traced> traced_;                // the one used last in front
   std::uint64_t generation_ = 0;
 };
+
+template <class F>
+Function Strategy::function(F f) const {
+  return Function(*this, std::move(f));
+}
+
+template <class... Arguments>
+PerReplica Strategy::run(Function& f, const Arguments&... arguments) const {
+  std::vector<PerReplica> results = run_all(f, std::vector<PerReplica>{PerReplica(arguments)...});
+  require(results.size() <= 1, "[run] the function has {} results: run_all gives them all",
+          results.size());
+  return results.empty() ? PerReplica() : std::move(results.front());
+}
 
 }  // namespace lockstep

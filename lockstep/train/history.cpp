@@ -17,6 +17,21 @@ double quantile(std::vector<float> values, double q) {
   return *nth;
 }
 
+constexpr double kWorthNaming = 0.05;
+
+// The replica that the others waited for, where they waited long enough to speak of it.
+std::string slow_replica(const std::vector<ReplicaTime>& replicas) {
+  if (replicas.size() < 2) return "";
+  const auto wait = [](const ReplicaTime& replica) { return replica.attribution.wait; };
+  const auto slowest = std::ranges::min_element(replicas, {}, wait);
+  const auto most = std::ranges::max_element(replicas, {}, wait);
+  if (wait(*most) - wait(*slowest) < kWorthNaming) return "";
+  return fmt::format(
+      "{} is the slowest replica: {} waited for it {:.0f}% of the time. balance = auto gives each "
+      "replica\n  the share that it can do; else look at what else runs on its cores.\n",
+      slowest->device, most->device, 100 * wait(*most));
+}
+
 std::string advice(const History& history) {
   const Attribution& part = history.attribution;
   std::string text;
@@ -27,6 +42,12 @@ std::string advice(const History& history) {
         "clip gradients\n  (.clip = {{.global_norm = 1}}). TerminateOnNaN() stops at the first "
         "such step.\n",
         *history.first_non_finite_step);
+  }
+  text += slow_replica(history.replicas);
+  if (part.communication > 0.1) {
+    text += fmt::format(
+        "Adding up gradients took {:.0f}% of the time: a larger batch per replica makes it less.\n",
+        100 * part.communication);
   }
   if (part.input > 0.1) {
     text += fmt::format("The steps waited for input {:.0f}% of the time", 100 * part.input);
@@ -55,6 +76,20 @@ std::string advice(const History& history) {
 }
 
 }  // namespace
+
+std::string summary(const Attribution& attribution) {
+  const std::pair<const char*, double> parts[] = {{"compute", attribution.compute},
+                                                  {"communication", attribution.communication},
+                                                  {"input", attribution.input},
+                                                  {"wait", attribution.wait},
+                                                  {"host", attribution.host}};
+  std::string text;
+  for (const auto& [name, share] : parts) {
+    if (share < 0.01) continue;
+    text += fmt::format("{}{} {:.0f}%", text.empty() ? "" : ", ", name, 100 * share);
+  }
+  return text;
+}
 
 std::vector<double> History::series(std::string_view name) const {
   std::vector<double> values;
@@ -86,6 +121,16 @@ std::string History::report() const {
     if (share <= 0.0) continue;
     text += fmt::format("  {:<14}{:6.1f} %  {:9.3f} s\n", name, 100 * share, share * seconds);
   }
+  if (replicas.size() > 1) {
+    text += fmt::format("  {:<10}{:>9}{:>15}{:>9}{:>9}{:>9}{:>12}\n", "replica", "compute",
+                        "communication", "input", "wait", "host", "samples");
+    for (const ReplicaTime& replica : replicas) {
+      const Attribution& a = replica.attribution;
+      text += fmt::format("  {:<10}{:>8.1f}%{:>14.1f}%{:>8.1f}%{:>8.1f}%{:>8.1f}%{:>12}\n",
+                          replica.device, 100 * a.compute, 100 * a.communication, 100 * a.input,
+                          100 * a.wait, 100 * a.host, replica.samples);
+    }
+  }
   if (!top_ops.empty()) text += "slowest nodes (share of computation, last steps)\n";
   for (const OpTime& op : top_ops) {
     text += fmt::format("  {:<40}{:6.1f} %\n", op.name, 100 * op.share);
@@ -93,29 +138,58 @@ std::string History::report() const {
   return text + advice(*this);
 }
 
-AttributionMeter::AttributionMeter(const Track& track) : track_(track), begin_ns_(now_ns()) {
-  for (int kind = 0; kind < 6; ++kind) {
-    before_ns_[kind] = track.total_ns(static_cast<SpanKind>(kind));
+AttributionMeter::AttributionMeter(std::vector<const Track*> replicas, const Track& host)
+    : host_(begun(host)), begin_ns_(now_ns()) {
+  for (const Track* track : replicas) replicas_.push_back(begun(*track));
+}
+
+AttributionMeter::Begun AttributionMeter::begun(const Track& track) {
+  Begun begun{.track = &track, .before_ns = {}};
+  for (std::size_t kind = 0; kind < begun.before_ns.size(); ++kind) {
+    begun.before_ns[kind] = track.total_ns(static_cast<SpanKind>(kind));
   }
+  return begun;
+}
+
+double AttributionMeter::Begun::share(SpanKind kind, double wall_ns) const {
+  return static_cast<double>(track->total_ns(kind) - before_ns[static_cast<std::size_t>(kind)]) /
+         wall_ns;
 }
 
 double AttributionMeter::seconds() const {
   return static_cast<double>(now_ns() - begin_ns_) * 1e-9;
 }
 
-Attribution AttributionMeter::read() const {
+std::vector<Attribution> AttributionMeter::by_replica() const {
   const double wall = static_cast<double>(std::max<std::int64_t>(now_ns() - begin_ns_, 1));
-  const auto share = [&](SpanKind kind) {
-    return static_cast<double>(track_.total_ns(kind) - before_ns_[static_cast<int>(kind)]) / wall;
-  };
-  Attribution part{.compute = share(SpanKind::Compute),
-                   .communication = share(SpanKind::Communication),
-                   .input = share(SpanKind::Input) + share(SpanKind::Copy),
-                   .wait = share(SpanKind::Wait),
-                   .host = 0};
-  const double known = part.compute + part.communication + part.input + part.wait;
-  part.host = std::max(0.0, 1.0 - known);
-  return part;
+  std::vector<Attribution> all;
+  for (const Begun& replica : replicas_) {
+    const auto share = [&](SpanKind kind) { return replica.share(kind, wall); };
+    Attribution part{.compute = share(SpanKind::Compute),
+                     .communication = share(SpanKind::Communication),
+                     .input = share(SpanKind::Input) + share(SpanKind::Copy),
+                     .wait = share(SpanKind::Wait),
+                     .host = 0};
+    if (host_.track != replica.track) part.input += host_.share(SpanKind::Input, wall);
+    const double known = part.compute + part.communication + part.input + part.wait;
+    part.host = std::max(0.0, 1.0 - known);
+    all.push_back(part);
+  }
+  return all;
+}
+
+Attribution AttributionMeter::read() const {
+  Attribution mean;
+  const std::vector<Attribution> all = by_replica();
+  const auto count = static_cast<double>(all.size());
+  for (const Attribution& part : all) {
+    mean.compute += part.compute / count;
+    mean.communication += part.communication / count;
+    mean.input += part.input / count;
+    mean.wait += part.wait / count;
+    mean.host += part.host / count;
+  }
+  return mean;
 }
 
 std::vector<OpTime> slowest_ops(const Track& track, std::size_t count) {

@@ -2,6 +2,7 @@
 // time went.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -25,6 +26,16 @@ struct Attribution {
   double host = 0;
 };
 
+// "compute 96%, wait 3%": the parts that are at least one percent.
+std::string summary(const Attribution& attribution);
+
+// Where the time of one replica went.
+struct ReplicaTime {
+  std::string device;
+  Attribution attribution;
+  std::int64_t samples = 0;
+};
+
 // Time spent in the nodes of one name, over the last steps (as many as the recorder holds).
 struct OpTime {
   std::string name;
@@ -45,8 +56,9 @@ struct History {
   // One entry a training step, input included; steps that first had to be planned are left out.
   std::vector<float> step_ms;
   std::size_t peak_bytes = 0;  // of the training plan
-  Attribution attribution;
-  std::vector<OpTime> top_ops;          // the slowest first
+  Attribution attribution;     // the mean over the replicas
+  std::vector<ReplicaTime> replicas;
+  std::vector<OpTime> top_ops;          // of the first replica, the slowest first
   std::optional<PipelineReport> input;  // of the last pass over the training data
   std::int64_t skipped = 0;             // elements passed over because of errors, in all passes
   // The first step, counted from the beginning of training, whose loss was not a finite number.
@@ -60,17 +72,27 @@ struct History {
   std::string report() const;
 };
 
-// Attribution of a stretch of wall time on one track: construct at its beginning, read at its end.
+// Attribution of a stretch of wall time: construct at its beginning, read at its end. What the host
+// does between the replicas' steps (input, callbacks) is time of every replica.
 class AttributionMeter {
  public:
-  explicit AttributionMeter(const Track& track);
+  // `host` may be a replica's own track, where the host runs it.
+  AttributionMeter(std::vector<const Track*> replicas, const Track& host);
   double seconds() const;
-  Attribution read() const;
+  std::vector<Attribution> by_replica() const;
+  Attribution read() const;  // their mean
 
  private:
-  const Track& track_;
+  struct Begun {
+    const Track* track;
+    std::array<std::int64_t, 6> before_ns;
+    double share(SpanKind kind, double wall_ns) const;
+  };
+  static Begun begun(const Track& track);
+
+  std::vector<Begun> replicas_;
+  Begun host_;
   std::int64_t begin_ns_;
-  std::int64_t before_ns_[6];
 };
 
 // The nodes that took longest among the spans that a track still holds.

@@ -41,14 +41,13 @@ void Model::compile(CompileOptions options) {
               metric->name());
     }
   }
+  require(!options.strategy.defined() || options.device == nullptr,
+          "[compile] both a strategy and a device are given: a strategy has devices of its own");
   impl_->options = std::move(options);
   impl_->compiled = true;
   impl_->loss_mean = LossMean("loss");
-  if (impl_->current != nullptr) {
-    const CompileOptions& given = impl_->options;
-    impl_->move_to(std::make_shared<Session>(
-        SessionOptions{.device = given.device, .kernels = given.kernels, .seed = given.seed}));
-  }
+  impl_->balancer.reset();
+  if (impl_->current != nullptr) impl_->move_to(impl_->new_session());
 }
 
 bool Model::compiled() const {
@@ -70,7 +69,9 @@ Value Model::operator()(Value input, const CallOptions& options) const {
 }
 
 Value Model::operator()(std::span<const Value> inputs, const CallOptions& options) const {
-  return impl_->network->trace(inputs, options);
+  const Value output = impl_->network->trace(inputs, options);
+  impl_->own_variables();
+  return output;
 }
 
 Symbol Model::operator()(const Symbol& input) const {
@@ -167,6 +168,10 @@ Logs BatchLogs::running() const {
   return model_.read_metrics();
 }
 
+Attribution Model::attribution() const {
+  return impl_->attribution ? impl_->attribution() : Attribution();
+}
+
 const Recorder& Model::recorder() const {
   return impl_->session().recorder();
 }
@@ -175,13 +180,13 @@ const Plan& Model::training_plan(const std::vector<ValueType>& inputs, const Val
   impl_->expect_compiled("training_plan");
   const StepSignature signature{
       .mode = StepMode::Train, .inputs = inputs, .labels = labels, .weighted = false};
-  return impl_->steps.get(impl_->session(), impl_->recipe(), signature).plan();
+  return impl_->plan_of(signature);
 }
 
 const Plan& Model::prediction_plan(const std::vector<ValueType>& inputs) {
   const StepSignature signature{
       .mode = StepMode::Predict, .inputs = inputs, .labels = {}, .weighted = false};
-  return impl_->steps.get(impl_->session(), impl_->recipe(), signature).plan();
+  return impl_->plan_of(signature);
 }
 
 }  // namespace lockstep

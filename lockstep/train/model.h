@@ -29,10 +29,12 @@
 #include "lockstep/train/callback.h"
 #include "lockstep/train/history.h"
 #include "lockstep/train/logs.h"
+#include "lockstep/train/strategy.h"
 
 namespace lockstep {
 
 struct CompileOptions {
+  Strategy strategy = {};  // none: one replica on `device`
   Optimizer optimizer = {};
   Loss loss = {};
   std::vector<Metric> metrics = {};
@@ -158,6 +160,8 @@ class Model {
 
   // Loss and metrics as they stand.
   Logs read_metrics() const;
+  // Where the time of the fit that is running went so far, over all replicas; for callbacks.
+  Attribution attribution() const;
   const Recorder& recorder() const;
   // The plan of one training step (or of a prediction) on batches of these types; for tools.
   const Plan& training_plan(const std::vector<ValueType>& inputs, const ValueType& labels);
@@ -165,6 +169,7 @@ class Model {
 
   struct Impl;
   Impl& impl() const { return *impl_; }
+  explicit Model(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
  protected:
   std::shared_ptr<Impl> impl_;

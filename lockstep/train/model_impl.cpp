@@ -5,11 +5,16 @@
 namespace lockstep {
 
 Session& Model::Impl::session() {
-  if (current == nullptr) {
-    current = std::make_shared<Session>(
-        SessionOptions{.device = options.device, .kernels = options.kernels, .seed = options.seed});
-  }
+  if (current == nullptr) current = new_session();
   return *current;
+}
+
+std::shared_ptr<Session> Model::Impl::new_session() const {
+  return std::make_shared<Session>(SessionOptions{
+      .replicas = options.strategy.defined() ? options.strategy.impl().replicas : nullptr,
+      .device = options.device,
+      .kernels = options.kernels,
+      .seed = options.seed});
 }
 
 void Model::Impl::move_to(std::shared_ptr<Session> session) {
@@ -32,7 +37,21 @@ StepRecipe Model::Impl::recipe() {
           .seed = options.seed};
 }
 
-Step& Model::Impl::step_for(StepMode mode, const Batch& batch, const char* caller, bool* made) {
+std::vector<Piece> Model::Impl::pieces_of(StepMode mode, std::int64_t samples) {
+  const bool balanced = mode == StepMode::Train && options.strategy.defined() &&
+                        options.strategy.impl().balance == Balance::Auto;
+  if (!balanced) return split_evenly(samples, session().size());
+  if (!balancer) balancer.emplace(session().size());
+  return balancer->split(samples);
+}
+
+const Plan& Model::Impl::plan_of(const StepSignature& signature) {
+  const std::vector<Piece> pieces =
+      split_evenly(signature.inputs.front().shape[0], session().size());
+  return steps.get(session(), recipe(), signature, pieces).plan();
+}
+
+Step& Model::Impl::step_for(StepMode mode, const Batch& batch, const char* caller) {
   if (mode != StepMode::Predict) expect_compiled(caller);
   StepSignature signature{.mode = mode, .inputs = {}, .labels = {}, .weighted = false};
   for (const Tensor& input : batch.inputs) {
@@ -43,7 +62,8 @@ Step& Model::Impl::step_for(StepMode mode, const Batch& batch, const char* calle
     signature.weighted = batch.sample_weight.defined();
   }
   build(signature.inputs);
-  return steps.get(session(), recipe(), signature, made);
+  const std::vector<Piece> pieces = pieces_of(mode, batch.size());
+  return steps.get(session(), recipe(), signature, pieces);
 }
 
 void Model::Impl::expect_compiled(const char* caller) const {
@@ -55,8 +75,15 @@ void Model::Impl::expect_compiled(const char* caller) const {
 void Model::Impl::build(std::span<const ValueType> inputs) {
   network->ensure_built(inputs);
   if (!built_for.empty()) return;
+  own_variables();
   for (const ValueType& input : inputs) {
     built_for.push_back({input.dtype, input.shape.with(0, 1)});
+  }
+}
+
+void Model::Impl::own_variables() {
+  for (const VariableRef& variable : network->variables()) {
+    if (variable->owner.expired()) variable->owner = weak_from_this();
   }
 }
 

@@ -15,7 +15,7 @@ namespace lockstep {
 
 enum class LoadPurpose { Values, Resume };
 
-struct Model::Impl {
+struct Model::Impl : VariableOwner, std::enable_shared_from_this<Model::Impl> {
   explicit Impl(std::shared_ptr<Network> given) : network(std::move(given)) {}
 
   std::shared_ptr<Network> network;
@@ -24,18 +24,27 @@ struct Model::Impl {
   Metric loss_mean = LossMean("loss");
   std::shared_ptr<Session> current;  // made when something first needs memory
   StepCache steps;
-  std::vector<ValueType> built_for;    // batch of 1
-  bool stopping = false;               // a callback asked fit to end
-  std::function<Progress()> progress;  // while fit runs
+  std::optional<Balancer> balancer;          // where pieces follow the replicas' speeds
+  std::vector<ValueType> built_for;          // batch of 1
+  bool stopping = false;                     // a callback asked fit to end
+  std::function<Progress()> progress;        // while fit runs
+  std::function<Attribution()> attribution;  // the same
 
   Session& session();
+  std::shared_ptr<Session> new_session() const;
   // Moves the model's values to another session.
   void move_to(std::shared_ptr<Session> session);
   StepRecipe recipe();
   // The step for a batch; UsageError where the mode needs a compiled model.
-  Step& step_for(StepMode mode, const Batch& batch, const char* caller, bool* made = nullptr);
+  Step& step_for(StepMode mode, const Batch& batch, const char* caller);
+  // The plan of the first replica's step for a global batch of this signature.
+  const Plan& plan_of(const StepSignature& signature);
+  // How a batch is shared out between the replicas.
+  std::vector<Piece> pieces_of(StepMode mode, std::int64_t samples);
   void expect_compiled(const char* caller) const;
   void build(std::span<const ValueType> inputs);
+  // Says on its variables that they are this model's, so that functions find their memory.
+  void own_variables();
   void expect_built(const char* caller) const;
 
   std::vector<Metric> metrics() const;  // the loss first

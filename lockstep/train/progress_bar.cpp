@@ -45,7 +45,7 @@ class ProgressBarCallback final : public Callback {
     samples_before_ = -1;
   }
 
-  void on_batch_end(Model&, std::int64_t step, const BatchLogs& logs) override {
+  void on_batch_end(Model& model, std::int64_t step, const BatchLogs& logs) override {
     if (samples_before_ < 0) samples_before_ = logs.samples_in_epoch() - logs.samples();
     const std::int64_t now = now_ns();
     if (now - drawn_ns_ < (options_.terminal ? kRedrawNs : kPlainLineNs)) return;
@@ -59,12 +59,13 @@ class ProgressBarCallback final : public Callback {
       line += fmt::format("  {} left",
                           minutes(std::max(0.0, left) * seconds / static_cast<double>(step + 1)));
     }
-    write(line + numbers(logs.running()), /*last=*/!options_.terminal);
+    write(line + numbers(logs.running()) + "  " + summary(model.attribution()),
+          /*last=*/!options_.terminal);
   }
 
-  void on_epoch_end(Model&, std::int64_t, const Logs& logs) override {
-    write(fmt::format("{}{:.1f} s  {:.0f} samples/s{}", head(), logs.at("seconds"),
-                      logs.at("samples_per_s"), numbers(logs)),
+  void on_epoch_end(Model& model, std::int64_t, const Logs& logs) override {
+    write(fmt::format("{}{:.1f} s  {:.0f} samples/s{}  {}", head(), logs.at("seconds"),
+                      logs.at("samples_per_s"), numbers(logs), summary(model.attribution())),
           /*last=*/true);
   }
 

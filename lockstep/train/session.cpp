@@ -1,61 +1,181 @@
 #include "lockstep/train/session.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "lockstep/base/error.h"
 #include "lockstep/passes/pipeline.h"
+#include "lockstep/strategy/distribute.h"
 
 namespace lockstep {
+namespace {
+
+// Element by element.
+void add_to(Tensor& total, const Tensor& value) {
+  dispatch(total.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const std::span<T> sum = total.values<T>();
+    const std::span<const T> more = value.values<T>();
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<T>(sum[i] + more[i]);
+  });
+}
+
+void divide(Tensor& total, int by) {
+  dispatch(total.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    for (T& value : total.values<T>()) value = static_cast<T>(value / static_cast<T>(by));
+  });
+}
+
+}  // namespace
 
 Session::Session(const SessionOptions& options)
-    : device_(options.device),
+    : replicas_(options.replicas != nullptr ? options.replicas
+                                            : std::make_shared<Replicas>(options.device)),
       kernels_(options.kernels != nullptr ? options.kernels : &cpu_kernels()),
       seed_(options.seed),
+      record_(options.record),
       recorder_(std::make_unique<Recorder>()) {
-  if (device_ == nullptr) {
-    owned_ = make_cpu_devices(1);
-    device_ = owned_.front().get();
+  for (int r = 0; r < size(); ++r) {
+    states_.push_back(std::make_unique<State>(replicas_->device(r), seed_));
+    tracks_.push_back(&recorder_->track(fmt::format("replica {}", r)));
   }
-  state_ = std::make_unique<State>(*device_, seed_);
+  host_track_ = replicas_->threaded() ? &recorder_->track("host") : tracks_.front();
+}
+
+void Session::make_executors(std::span<ExecutorOrder> orders) {
+  const DistributeOptions distribution{.replicas = size(), .buckets = replicas_->buckets()};
+  for (ExecutorOrder& order : orders) {
+    std::vector<std::unique_ptr<Pass>> passes;
+    passes.push_back(std::make_unique<Distribute>(distribution));
+    run_passes(order.graph, passes);
+  }
+  const auto known = states_.front()->variables().size();
+  const bool decides = !laid_out_ && trains(orders.front().graph);
+  ensure(!decides || std::ssize(orders) == size(), "{} of {} replicas lay out their variables",
+         orders.size(), size());
+  const LayoutOf layout_of = [this](const Variable& variable) {
+    const State& first = *states_.front();
+    return first.has(variable) ? std::optional(first.layout(variable)) : std::nullopt;
+  };
+  // The first one decides what is open; the others follow, so that all lie alike.
+  ExecutorOrder& first = orders.front();
+  optimize(first.graph, *kernels_, decides ? LayoutOf() : layout_of);
+  if (decides) {
+    lay_out(first.graph);
+  } else {
+    for (const auto& state : states_) state->add(first.graph);
+  }
+  std::vector<ExecutorOrder*> by_replica(static_cast<std::size_t>(size()), nullptr);
+  for (ExecutorOrder& order : orders) {
+    by_replica[static_cast<std::size_t>(order.replica)] = &order;
+  }
+  replicas_->run([&](int r) {
+    ExecutorOrder* const order = by_replica[static_cast<std::size_t>(r)];
+    if (order == nullptr) return;
+    if (order != &first) optimize(order->graph, *kernels_, layout_of);
+    order->executor = std::make_unique<Executor>(
+        make_plan(std::move(order->graph), *kernels_), *kernels_,
+        *states_[static_cast<std::size_t>(r)],
+        ExecutorOptions{.recorder = record_ ? recorder_.get() : nullptr,
+                        .track = track(r).name(),
+                        .compute_comm = replicas_->communicator(r, kComputeStream),
+                        .gradient_comm = replicas_->communicator(r, kCommunicationStream)});
+  });
+  mirror_from_first(decides ? 0 : known);
 }
 
 std::unique_ptr<Executor> Session::make_executor(Graph graph) {
-  const bool decides = !laid_out_ && trains(graph);
-  const LayoutOf layout_of = [this](const Variable& variable) {
-    return state_->has(variable) ? std::optional(state_->layout(variable)) : std::nullopt;
-  };
-  optimize(graph, *kernels_, decides ? LayoutOf() : layout_of);
-  Plan plan = make_plan(std::move(graph), *kernels_);
-  if (decides) lay_out(plan.graph);
-  return std::make_unique<Executor>(std::move(plan), *kernels_, *state_, recorder_.get(), kTrack);
+  ExecutorOrder order{.replica = 0, .graph = std::move(graph), .executor = {}};
+  make_executors({&order, 1});
+  return std::move(order.executor);
 }
 
 void Session::lay_out(const Graph& graph) {
   laid_out_ = true;
-  const std::unique_ptr<State> before = std::exchange(state_, nullptr);
-  state_ = std::make_unique<State>(*device_, seed_);
-  state_->add(graph);
-  for (const VariableRef& variable : before->variables()) {
-    state_->add(variable);
-    state_->set(*variable, before->get(*variable));
+  for (int r = 0; r < size(); ++r) {
+    std::unique_ptr<State>& state = states_[static_cast<std::size_t>(r)];
+    const std::unique_ptr<State> before = std::exchange(state, nullptr);
+    state = std::make_unique<State>(replicas_->device(r), seed_);
+    state->add(graph);
+    for (const VariableRef& variable : before->variables()) {
+      state->add(variable);
+      state->set(*variable, before->get(*variable));
+    }
   }
   ++generation_;
 }
 
+void Session::add(const VariableRef& variable) {
+  const auto known = states_.front()->variables().size();
+  for (const auto& state : states_) state->add(variable);
+  mirror_from_first(known);
+}
+
+// What was added behind the first `known` variables starts as the first replica has it, whatever an
+// initialiser of the user's own drew on the others. Sums start on the first alone.
+void Session::mirror_from_first(std::size_t known) {
+  if (size() == 1) return;
+  const State& first = *states_.front();
+  const std::vector<VariableRef> all = first.variables();
+  for (std::size_t i = known; i < all.size(); ++i) {
+    if (all[i]->aggregation == Aggregation::Sum) continue;
+    for (std::size_t r = 1; r < states_.size(); ++r) {
+      states_[r]->set(*all[i], first.get(*all[i]));
+    }
+  }
+}
+
 Tensor Session::get(const VariableRef& variable) {
-  state_->add(variable);
-  return state_->get(*variable);
+  add(variable);
+  Tensor value = states_.front()->get(*variable);
+  if (variable->aggregation == Aggregation::Mirrored || size() == 1) return value;
+  for (std::size_t r = 1; r < states_.size(); ++r) add_to(value, states_[r]->get(*variable));
+  if (variable->aggregation == Aggregation::Mean) divide(value, size());
+  return value;
 }
 
 void Session::set(const VariableRef& variable, const Tensor& value) {
-  state_->add(variable);
-  state_->set(*variable, value);
+  add(variable);
+  states_.front()->set(*variable, value);
+  const bool sum = variable->aggregation == Aggregation::Sum;
+  for (std::size_t r = 1; r < states_.size(); ++r) {
+    states_[r]->set(*variable, sum ? Tensor(variable->dtype, variable->shape) : value);
+  }
 }
 
-void Session::take(const Session& other, std::span<const VariableRef> variables) {
+void Session::take(Session& other, std::span<const VariableRef> variables) {
   for (const VariableRef& variable : variables) {
-    if (other.has(*variable)) set(variable, other.state_->get(*variable));
+    if (other.has(*variable)) set(variable, other.get(variable));
   }
   step = std::max(step, other.step);
+}
+
+void Session::expect_mirrored() const {
+  const State& first = *states_.front();
+  for (const VariableRef& variable : first.variables()) {
+    if (variable->aggregation != Aggregation::Mirrored) continue;
+    const std::size_t bytes = first.bytes(*variable);
+    for (std::size_t r = 1; r < states_.size(); ++r) {
+      ensure(std::memcmp(first.data(*variable), states_[r]->data(*variable), bytes) == 0,
+             "[replicas] {} is not the same on replica 0 ({}) and replica {} ({}) behind step {}",
+             variable->name, replicas_->device(0).name(), r,
+             replicas_->device(static_cast<int>(r)).name(), step);
+    }
+  }
+}
+
+void Session::account_for_run() {
+  if (!replicas_->threaded()) return;
+  std::int64_t last = 0;
+  for (const ReplicaTimes& times : replicas_->times()) last = std::max(last, times.end_ns);
+  const std::int64_t now = now_ns();
+  for (int r = 0; r < size(); ++r) {
+    const ReplicaTimes& times = replicas_->times()[static_cast<std::size_t>(r)];
+    track(r).add("wake", SpanKind::Host, replicas_->asked_ns(), times.begin_ns);
+    track(r).add("wait for the others", SpanKind::Wait, times.end_ns, last);
+    track(r).add("join", SpanKind::Host, last, now);
+  }
 }
 
 bool trains(const Graph& graph) {

@@ -1,5 +1,5 @@
-// Session: where a model lives while it is used. A device, its kernels, the memory of the variables
-// and the record of what ran. Models that one Function trains share a session.
+// Session: where a model lives while it is used. The replicas, their kernels, the memory of the
+// variables on each, and the record of what ran. Models that one Function trains share a session.
 #pragma once
 
 #include <cstdint>
@@ -7,55 +7,86 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/exec/executor.h"
 #include "lockstep/exec/state.h"
 #include "lockstep/kernels/kernel.h"
 #include "lockstep/profile/recorder.h"
+#include "lockstep/train/replicas.h"
 
 namespace lockstep {
 
 struct SessionOptions {
-  Device* device = nullptr;
+  std::shared_ptr<Replicas> replicas = {};  // none: one, on `device`
+  Device* device = nullptr;                 // none: all cores
   const KernelLibrary* kernels = nullptr;
   std::uint64_t seed = 0;
+  bool record = true;  // false: nodes leave no spans; to measure what recording costs
+};
+
+// An executor that is wanted: the graph of a step on a replica.
+struct ExecutorOrder {
+  int replica = 0;
+  Graph graph = {};
+  std::unique_ptr<Executor> executor = {};
 };
 
 class Session {
  public:
   explicit Session(const SessionOptions& options);
 
-  // Optimises and plans a graph and makes its executor. The first graph that updates parameters
-  // decides how variables lie in memory: where they lay otherwise, they are moved, the generation
-  // changes, and executors made before must be dropped.
+  // Distributes, optimises and plans the graphs and makes their executors, on every replica at the
+  // same time. The first graph that updates parameters decides how variables lie in memory, on all
+  // replicas alike: where they lay otherwise, they are moved, the generation changes, and executors
+  // made before must be dropped. Such a graph must be ordered for all replicas together.
+  void make_executors(std::span<ExecutorOrder> orders);
+  // The same for one graph and one replica.
   std::unique_ptr<Executor> make_executor(Graph graph);
   std::uint64_t generation() const { return generation_; }
 
-  // The value of a variable, which is added, with its initial value, where it is new.
+  // The value of a variable, which is added, with its initial value, where it is new: what its
+  // aggregation says of the replicas' values.
   Tensor get(const VariableRef& variable);
+  // Afterwards get() gives this value: every replica has it, or, of a sum, the first one does and
+  // the others have zeros.
   void set(const VariableRef& variable, const Tensor& value);
-  bool has(const Variable& variable) const { return state_->has(variable); }
+  bool has(const Variable& variable) const { return states_.front()->has(variable); }
   // Takes over values that another session has.
-  void take(const Session& other, std::span<const VariableRef> variables);
+  void take(Session& other, std::span<const VariableRef> variables);
+  // InternalError, naming the variable and the replicas, where a mirrored variable is not the same
+  // bits on all of them.
+  void expect_mirrored() const;
 
-  Device& device() const { return *device_; }
+  // Behind a run of all replicas: what each did beside its own work, on its track. Before it began
+  // and behind the last one to end is the host's; between its own end and the last one's it waited.
+  void account_for_run();
+
+  Replicas& replicas() const { return *replicas_; }
+  const std::shared_ptr<Replicas>& shared_replicas() const { return replicas_; }
+  int size() const { return replicas_->size(); }
+  Device& device() const { return replicas_->device(0); }
   Recorder& recorder() { return *recorder_; }
-  // Everything that fit's thread does for the replica stands on this track.
-  Track& track() { return recorder_->track(kTrack); }
+  // What a replica does stands on its track. On a replica that is alone and run by the caller, so
+  // does what the caller does for it (input, callbacks); else that stands on the track "host".
+  Track& track(int replica) { return *tracks_[static_cast<std::size_t>(replica)]; }
+  Track& host_track() { return *host_track_; }
 
   // Training steps run so far.
   std::int64_t step = 0;
 
  private:
-  static constexpr const char* kTrack = "replica 0";
   void lay_out(const Graph& graph);
+  // Adds what is missing, on every replica, with the first one's bits.
+  void add(const VariableRef& variable);
+  void mirror_from_first(std::size_t known);
 
-  std::vector<std::unique_ptr<CpuDevice>> owned_;
-  Device* device_;
+  std::shared_ptr<Replicas> replicas_;
   const KernelLibrary* kernels_;
   std::uint64_t seed_;
+  bool record_;
   std::unique_ptr<Recorder> recorder_;
-  std::unique_ptr<State> state_;
+  std::vector<Track*> tracks_;
+  Track* host_track_;
+  std::vector<std::unique_ptr<State>> states_;  // one a replica
   bool laid_out_ = false;
   std::uint64_t generation_ = 0;
 };

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "lockstep/autodiff/gradients.h"
 #include "lockstep/base/error.h"
+#include "lockstep/graph/ops/collective.h"
 #include "lockstep/graph/ops/elementwise.h"
 #include "lockstep/graph/ops/random.h"
 
@@ -58,8 +60,11 @@ Tensor find_input(Executor& executor, const std::string& name) {
   return executor.has_input(name) ? executor.input(name) : Tensor();
 }
 
-void copy(Tensor& target, const Tensor& source) {
-  if (target.defined()) target.copy_from(source);
+// Copies the rows from `first` on that the target has room for.
+void copy_rows(Tensor& target, const Tensor& source, std::int64_t first) {
+  if (!target.defined() || target.bytes() == 0) return;
+  const std::size_t row = target.bytes() / static_cast<std::size_t>(target.shape()[0]);
+  std::memcpy(target.raw(), source.raw() + static_cast<std::size_t>(first) * row, target.bytes());
 }
 
 // Whether a graph turns float labels into class numbers, as class_labels does for sparse losses and
@@ -115,7 +120,8 @@ Graph trace_step(const StepRecipe& recipe, const StepSignature& signature) {
   return graph;
 }
 
-Step::Step(StepSignature signature, std::unique_ptr<Executor> executor, bool class_numbers)
+ReplicaStep::ReplicaStep(StepSignature signature, std::unique_ptr<Executor> executor,
+                         bool class_numbers)
     : signature_(std::move(signature)),
       executor_(std::move(executor)),
       class_numbers_(class_numbers) {
@@ -125,6 +131,7 @@ Step::Step(StepSignature signature, std::unique_ptr<Executor> executor, bool cla
   labels_ = find_input(*executor_, kLabels);
   sample_weight_ = find_input(*executor_, kSampleWeight);
   random_state_ = find_input(*executor_, kRandomStateInput);
+  replica_ = find_input(*executor_, kReplicaInput);
   if (signature_.mode == StepMode::Predict) {
     for (std::size_t i = 0; i < plan().graph.outputs().size(); ++i) {
       outputs_.push_back(executor_->output(output_name(i)));
@@ -135,45 +142,123 @@ Step::Step(StepSignature signature, std::unique_ptr<Executor> executor, bool cla
   }
 }
 
-void Step::feed(const Batch& batch) {
-  if (class_numbers_) expect_class_numbers(batch.labels);
-  for (std::size_t i = 0; i < inputs_.size(); ++i) copy(inputs_[i], batch.inputs[i]);
-  copy(labels_, batch.labels);
-  copy(sample_weight_, batch.sample_weight);
+void ReplicaStep::feed(const Batch& batch, const Piece& piece) {
+  if (class_numbers_ && is_floating(batch.labels.dtype())) {
+    expect_class_numbers(batch.labels.rows(piece.begin, piece.size()), piece.begin);
+  }
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    copy_rows(inputs_[i], batch.inputs[i], piece.begin);
+  }
+  copy_rows(labels_, batch.labels, piece.begin);
+  copy_rows(sample_weight_, batch.sample_weight, piece.begin);
 }
 
-void Step::run(std::int64_t step) {
+void ReplicaStep::run(std::int64_t step, std::int64_t first_row, int replica) {
   if (random_state_.defined()) {
     const std::span<std::int64_t> state = random_state_.values<std::int64_t>();
     state[0] = step;
-    state[1] = 0;
+    state[1] = first_row;
   }
+  if (replica_.defined()) replica_.values<std::int64_t>()[0] = replica;
   executor_->run();
 }
 
-Step& StepCache::get(Session& session, const StepRecipe& recipe, const StepSignature& signature,
-                     bool* made) {
-  if (made != nullptr) *made = false;
-  if (generation_ != session.generation()) clear();
-  generation_ = session.generation();
-  const auto found = std::find_if(steps_.begin(), steps_.end(),
-                                  [&](const Step& step) { return step.signature() == signature; });
-  if (found != steps_.end()) {
-    steps_.splice(steps_.begin(), steps_, found);
-    return steps_.front();
-  }
-  if (made != nullptr) *made = true;
-  Graph graph = trace_step(recipe, signature);
-  const bool class_numbers = reads_class_numbers(graph);
-  std::unique_ptr<Executor> executor = session.make_executor(std::move(graph));
-  if (generation_ != session.generation()) clear();
-  generation_ = session.generation();
-  steps_.emplace_front(signature, std::move(executor), class_numbers);
-  if (steps_.size() > kMost) steps_.pop_back();
-  return steps_.front();
+void Step::run(Session& session, const Batch& batch) {
+  session.replicas().run([&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    {
+      ScopedSpan span(session.track(r), "copy batch", SpanKind::Input);
+      replicas[i]->feed(batch, pieces[i]);
+    }
+    replicas[i]->run(session.step, pieces[i].begin, r);
+  });
+  session.account_for_run();
 }
 
-void expect_class_numbers(const Tensor& labels) {
+double Step::loss_sum() const {
+  double sum = 0;
+  for (const ReplicaStep* step : replicas) sum += step->loss_sum();
+  return sum;
+}
+
+double Step::weight() const {
+  double sum = 0;
+  for (const ReplicaStep* step : replicas) sum += step->weight();
+  return sum;
+}
+
+std::vector<Tensor> Step::outputs() const {
+  std::vector<Tensor> wholes;
+  for (std::size_t o = 0; o < replicas.front()->outputs().size(); ++o) {
+    std::vector<Tensor> parts;
+    for (const ReplicaStep* step : replicas) parts.push_back(step->outputs()[o]);
+    wholes.push_back(parts.size() == 1 ? on_host(parts[0]) : concatenate_rows(parts, "predict"));
+  }
+  return wholes;
+}
+
+std::size_t Step::peak_bytes() const {
+  std::size_t most = 0;
+  for (const ReplicaStep* step : replicas) most = std::max(most, step->plan().peak_bytes());
+  return most;
+}
+
+ReplicaStep* StepCache::find(int replica, const StepSignature& signature) {
+  const auto found = std::ranges::find_if(steps_, [&](const Made& made) {
+    return made.replica == replica && made.step.signature() == signature;
+  });
+  if (found == steps_.end()) return nullptr;
+  steps_.splice(steps_.begin(), steps_, found);
+  return &steps_.front().step;
+}
+
+Step& StepCache::get(Session& session, const StepRecipe& recipe, const StepSignature& whole,
+                     std::span<const Piece> pieces) {
+  ensure(std::ssize(pieces) == session.size(), "{} pieces for {} replicas", pieces.size(),
+         session.size());
+  if (generation_ != session.generation()) clear();
+  step_.planned = false;
+  step_.pieces.assign(pieces.begin(), pieces.end());
+  step_.replicas.assign(pieces.size(), nullptr);
+  std::vector<ExecutorOrder> orders;
+  std::vector<StepSignature> signatures;
+  for (int r = 0; r < session.size(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    StepSignature signature = whole;
+    for (ValueType& input : signature.inputs) {
+      input.shape = input.shape.with(0, pieces[i].size());
+    }
+    if (whole.mode != StepMode::Predict) {
+      signature.labels.shape = whole.labels.shape.with(0, pieces[i].size());
+    }
+    step_.replicas[i] = find(r, signature);
+    if (step_.replicas[i] != nullptr) continue;
+    const auto same = std::ranges::find(signatures, signature);
+    Graph graph = same == signatures.end()
+                      ? trace_step(recipe, signature)
+                      : clone(orders[static_cast<std::size_t>(same - signatures.begin())].graph);
+    orders.push_back({.replica = r, .graph = std::move(graph), .executor = {}});
+    signatures.push_back(std::move(signature));
+  }
+  if (!orders.empty()) {
+    step_.planned = true;
+    const bool class_numbers = reads_class_numbers(orders.front().graph);
+    session.make_executors(orders);
+    if (generation_ != session.generation()) clear();
+    for (std::size_t i = 0; i < orders.size(); ++i) {
+      steps_.push_front(
+          {orders[i].replica,
+           ReplicaStep(std::move(signatures[i]), std::move(orders[i].executor), class_numbers)});
+      step_.replicas[static_cast<std::size_t>(orders[i].replica)] = &steps_.front().step;
+    }
+    const std::size_t most = kMost * pieces.size();
+    while (steps_.size() > most) steps_.pop_back();
+  }
+  generation_ = session.generation();
+  return step_;
+}
+
+void expect_class_numbers(const Tensor& labels, std::int64_t first_row) {
   if (!is_floating(labels.dtype())) return;
   constexpr double kLimit = 2147483648.0;
   dispatch(labels.dtype(), [&](auto zero) {
@@ -186,7 +271,7 @@ void expect_class_numbers(const Tensor& labels) {
       fail<DataError>(
           "[labels] row {} of the batch has the label {}, which names no class: class numbers must "
           "be whole; correct the label, or use a loss for real targets",
-          row, values[i]);
+          first_row + row, values[i]);
     }
   });
 }

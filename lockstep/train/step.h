@@ -14,6 +14,7 @@
 #include "lockstep/nn/metric.h"
 #include "lockstep/nn/network.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/strategy/share.h"
 #include "lockstep/train/session.h"
 
 namespace lockstep {
@@ -53,21 +54,23 @@ struct Batch {
   std::int64_t size() const { return inputs.front().shape()[0]; }
 };
 
-// An executor with its inputs and outputs at hand.
-class Step {
+// The step of one replica: an executor with its inputs and outputs at hand.
+class ReplicaStep {
  public:
   // `class_numbers`: the labels name classes, so that floats must be whole.
-  Step(StepSignature signature, std::unique_ptr<Executor> executor, bool class_numbers = false);
+  ReplicaStep(StepSignature signature, std::unique_ptr<Executor> executor,
+              bool class_numbers = false);
 
   const StepSignature& signature() const { return signature_; }
   const Plan& plan() const { return executor_->plan(); }
-  // DataError, naming the row, for a label that should name a class and is no whole number.
-  void feed(const Batch& batch);
-  // `step`: what the random numbers of this step depend on.
-  void run(std::int64_t step);
+  // Copies this replica's piece of a batch. DataError, naming the row of the batch, for a label
+  // that should name a class and is no whole number.
+  void feed(const Batch& batch, const Piece& piece);
+  // `step` and `first_row`: what the random numbers of this step depend on.
+  void run(std::int64_t step, std::int64_t first_row, int replica);
   double loss_sum() const { return loss_sum_.item(); }
   double weight() const { return weight_.item(); }
-  std::vector<Tensor> outputs() const { return outputs_; }
+  const std::vector<Tensor>& outputs() const { return outputs_; }
 
  private:
   StepSignature signature_;
@@ -77,28 +80,52 @@ class Step {
   Tensor labels_;
   Tensor sample_weight_;
   Tensor random_state_;
+  Tensor replica_;
   Tensor loss_sum_;
   Tensor weight_;
   std::vector<Tensor> outputs_;
 };
 
-// The steps made last, by signature.
+// The step of a batch on all replicas, each on its piece.
+struct Step {
+  std::vector<ReplicaStep*> replicas;
+  std::vector<Piece> pieces;
+  bool planned = false;  // whether a replica's step had to be made
+
+  // Feeds every replica its piece and runs it.
+  void run(Session& session, const Batch& batch);
+  double loss_sum() const;
+  double weight() const;
+  // The outputs of the whole batch: those of the pieces one behind the other, copied.
+  std::vector<Tensor> outputs() const;
+  const Plan& plan() const { return replicas.front()->plan(); }
+  std::size_t peak_bytes() const;  // of the replica that needs most
+};
+
+// The steps made last, by replica and signature.
 class StepCache {
  public:
-  // The step of a signature, made where it is not there; `made` says whether it was.
-  Step& get(Session& session, const StepRecipe& recipe, const StepSignature& signature,
-            bool* made = nullptr);
+  // The step for a batch in these pieces. It is valid until the next call.
+  Step& get(Session& session, const StepRecipe& recipe, const StepSignature& whole,
+            std::span<const Piece> pieces);
   void clear() { steps_.clear(); }
 
  private:
-  static constexpr std::size_t kMost = 8;
-  std::list<Step> steps_;  // the one used last in front
+  static constexpr std::size_t kMost = 8;  // of each replica
+  struct Made {
+    int replica;
+    ReplicaStep step;
+  };
+  ReplicaStep* find(int replica, const StepSignature& signature);
+
+  std::list<Made> steps_;  // the one used last in front
+  Step step_;
   std::uint64_t generation_ = 0;
 };
 
 // DataError, naming the row and the label, where one is not a whole number that can name a class.
 // Integers always can: whether they are in range is for the step to find out.
-void expect_class_numbers(const Tensor& labels);
+void expect_class_numbers(const Tensor& labels, std::int64_t first_row = 0);
 
 // The parts of an element of a data set: x…, y, sample_weight. UsageError, naming `caller`, where
 // their number, their batch sizes or the weights' type do not fit.

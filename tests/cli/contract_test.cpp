@@ -36,7 +36,14 @@ TEST(Cli, WrongFlagsGetOneLineAndCodeTwo) {
   expect_wrong_use(program, "train --data synthetic --optimizer sorcery", "sorcery");
   expect_wrong_use(program, "bench --batch-per-replica 0", "--batch-per-replica");
   expect_wrong_use(program, "bench --devices cuda:0", "cuda:0");
-  expect_wrong_use(program, "bench --replicas 2", "--replicas 2");
+  expect_wrong_use(program, "bench --replicas 0", "--replicas");
+  expect_wrong_use(program, "bench --replicas 3 --devices cpu:0,cpu:1", "--replicas 3");
+  expect_wrong_use(program, "bench --replicas 2 --strategy one-device", "one-device");
+  expect_wrong_use(program, "train --replicas 1,2 --data synthetic", "--replicas 1,2");
+  expect_wrong_use(program, "train --data synthetic --balance heavy", "--balance heavy");
+  expect_wrong_use(program, "train --data synthetic --learning-rate-scaling cubic", "cubic");
+  expect_wrong_use(program, "train --data synthetic --replicas 2 --global-batch 31",
+                   "--global-batch 31");
   expect_wrong_use(program, "bench --cores 100000", "--cores");
   expect_wrong_use(program, "bench --precision mixed_float16", "mixed_float16");
   expect_wrong_use(program, "bench --global-batch 32 --batch-per-replica 16", "--global-batch 32");
@@ -86,6 +93,47 @@ TEST(Cli, BenchPrintsOneJsonObject) {
   EXPECT_GT(result.at("peak_bytes").get<std::int64_t>(), 784 * 128 * 4 * 3);  // weights, m and v
   EXPECT_NEAR(sum_of(result.at("attribution")), 1.0, 1e-6);
   EXPECT_FALSE(result.at("ops").empty());
+}
+
+TEST(Cli, BenchComparesNumbersOfReplicas) {
+  const Program program;
+  const Outcome outcome = program.run(
+      "bench --model lenet --batch-per-replica 4 --steps 3 --replicas 1,2 --json - --trace "
+      "trace.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = outcome.json();
+  EXPECT_EQ(json.at("batch_per_replica"), 4);
+  ASSERT_EQ(json.at("results").size(), 2u);
+  const auto& one = json.at("results").at(0);
+  const auto& two = json.at("results").at(1);
+  EXPECT_EQ(one.at("efficiency"), 1.0);
+  EXPECT_EQ(two.at("replicas"), 2);
+  EXPECT_NEAR(two.at("efficiency").get<double>(),
+              two.at("samples_per_s").get<double>() / (2 * one.at("samples_per_s").get<double>()),
+              1e-9);
+  ASSERT_EQ(two.at("by_replica").size(), 2u);
+  for (const auto& replica : two.at("by_replica")) EXPECT_NEAR(sum_of(replica), 1.0, 0.02);
+  const std::string trace = program.text("trace.json");
+  for (const char* track : {"replica 0", "replica 1", "replica 1 communication"}) {
+    EXPECT_NE(trace.find(track), std::string::npos) << track;
+  }
+}
+
+TEST(Cli, TrainsOnSeveralReplicas) {
+  const Program program;
+  const Outcome outcome = program.run(
+      "train --model mlp --data synthetic --epochs 1 --steps 6 --batch-per-replica 8 --replicas 2 "
+      "--learning-rate-scaling linear --warm-up-epochs 1 --run-dir run --json result.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("global batch 16 = 2 replicas × 8"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("0.002 (2 × 0.001"), std::string::npos) << outcome.out;
+  const auto json = nlohmann::json::parse(program.text("result.json"));
+  EXPECT_EQ(json.at("strategy"), "mirrored");
+  EXPECT_EQ(json.at("devices"), nlohmann::json::array({"cpu:0", "cpu:1"}));
+  EXPECT_EQ(json.at("replicas"), 2);
+  EXPECT_EQ(json.at("global_batch"), 16);
+  ASSERT_EQ(json.at("by_replica").size(), 2u);
+  EXPECT_EQ(json.at("by_replica").at(1).at("samples"), 48);
 }
 
 TEST(Cli, PlanShowsEveryStepWithItsMemoryAndTheTotals) {

@@ -70,7 +70,8 @@ TEST(Executor, EveryNodeLeavesASpan) {
   graph.output("y", reduce_sum(exp(x)));
   State state(host(), 1);
   Recorder recorder;
-  Executor executor(make_plan(std::move(graph), cpu_kernels()), cpu_kernels(), state, &recorder);
+  Executor executor(make_plan(std::move(graph), cpu_kernels()), cpu_kernels(), state,
+                    {.recorder = &recorder});
   executor.run();
   executor.run();
   EXPECT_EQ(recorder.track("replica 0").spans().size(), 4u);

@@ -178,7 +178,6 @@ void expect_no_allocation(const Case& the_case) {
   const Metric mean = LossMean("loss");
   const std::vector<Metric> metrics = {SparseCategoricalAccuracy()};
   Session session({});
-  session.device().enter();
   StepCache cache;
   const std::int64_t batch = the_case.images.shape[0];
   Step& step = cache.get(session,
@@ -192,14 +191,15 @@ void expect_no_allocation(const Case& the_case) {
                          {.mode = StepMode::Train,
                           .inputs = {the_case.images},
                           .labels = {DType::I32, Shape{batch}},
-                          .weighted = false});
-  step.feed({.inputs = {Tensor(the_case.images.dtype, the_case.images.shape)},
-             .labels = Tensor(DType::I32, Shape{batch}),
-             .sample_weight = {}});
-  step.run(0);  // threads start here
-  step.run(1);
-  for (const std::int64_t number : {2, 3}) {
-    EXPECT_EQ(allocations_of([&] { step.run(number); }), 0) << who();
+                          .weighted = false},
+                         split_evenly(batch, session.size()));
+  const Batch samples{.inputs = {Tensor(the_case.images.dtype, the_case.images.shape)},
+                      .labels = Tensor(DType::I32, Shape{batch}),
+                      .sample_weight = {}};
+  step.run(session, samples);  // threads start here
+  step.run(session, samples);
+  for (session.step = 2; session.step < 4; ++session.step) {
+    EXPECT_EQ(allocations_of([&] { step.run(session, samples); }), 0) << who();
   }
   ::testing::Test::RecordProperty("allocations_of_onednn", static_cast<int>(allocations_of_onednn));
 }

@@ -31,6 +31,47 @@ constexpr std::string_view kFormat = "lockstep snapshot 1";
 constexpr const char* kDescription = "snapshot.json";
 constexpr std::uint64_t kFileBytes = std::uint64_t{256} << 20;
 constexpr std::chrono::milliseconds kLookAgain{20};
+// A process that writes a snapshot and gets no further for so long is given up.
+constexpr std::chrono::minutes kPatience{10};
+
+std::uintmax_t bytes_in(const fs::path& folder) {
+  std::uintmax_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator file(folder, error), end; !error && file != end;
+       file.increment(error)) {
+    std::error_code unreadable;
+    const std::uintmax_t size = file->file_size(unreadable);
+    if (!unreadable) bytes += size;
+  }
+  return bytes;
+}
+
+// Watches another process write; DataError, naming the folder, when it has stood still for too
+// long.
+class OtherWriter {
+ public:
+  explicit OtherWriter(fs::path folder) : folder_(std::move(folder)) {}
+
+  void look() {
+    const auto now = std::chrono::steady_clock::now();
+    const std::uintmax_t bytes = bytes_in(folder_.string() + ".writing");
+    if (bytes != seen_) {
+      seen_ = bytes;
+      since_ = now;
+    }
+    if (now - since_ > kPatience) {
+      fail<DataError>(
+          "[snapshot] {}: another process is writing it and has got no further for {} minutes; end "
+          "that process, or give another folder",
+          folder_.string(), kPatience.count());
+    }
+  }
+
+ private:
+  fs::path folder_;
+  std::uintmax_t seen_ = 0;
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+};
 
 json described(const SnapshotDescription& snapshot) {
   json spec = json::array();
@@ -294,6 +335,7 @@ SnapshotDescription read_snapshot(const fs::path& folder) {
 
 bool write_snapshot(const fs::path& folder, Input& input, std::uint64_t file_bytes) {
   std::unique_ptr<Claim> claim;
+  OtherWriter other(folder);
   while (!is_snapshot(folder)) {
     std::error_code ignored;
     if (fs::exists(folder, ignored) && !fs::is_empty(folder, ignored)) {
@@ -306,6 +348,7 @@ bool write_snapshot(const fs::path& folder, Input& input, std::uint64_t file_byt
     claim = Claim::make(folder, Claim::Kind::Folder);
     if (claim != nullptr) break;
     if (input.context().runtime->ending) return false;
+    other.look();
     std::this_thread::sleep_for(kLookAgain);
   }
   if (claim == nullptr) return true;

@@ -42,6 +42,15 @@ void CpuDevice::enter() {
   omp_set_num_threads(static_cast<int>(cores_.size()));
 }
 
+void CpuDevice::settle() {
+  enter();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core : cores_) CPU_SET(core, &set);
+  // Where the system refuses (a container whose cores changed), the thread runs where it may.
+  static_cast<void>(sched_setaffinity(0, sizeof(set), &set));
+}
+
 std::byte* CpuDevice::allocate_bytes(std::size_t bytes) {
   const bool large = bytes >= kLarge;
   void* data = std::aligned_alloc(large ? kHugePage : kAlignment, rounded_up(bytes));

@@ -19,6 +19,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override;
   // Gives the calling thread as many OpenMP threads as the device has cores.
   void enter() override;
+  void settle() override;
 
   const std::vector<int>& cores() const { return cores_; }
 

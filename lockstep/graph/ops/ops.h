@@ -1,6 +1,7 @@
 // All op functions.
 #pragma once
 
+#include "lockstep/graph/ops/collective.h"
 #include "lockstep/graph/ops/conv.h"
 #include "lockstep/graph/ops/elementwise.h"
 #include "lockstep/graph/ops/layout.h"

@@ -16,6 +16,8 @@ void add_reference_pool(KernelLibrary& library);
 void add_reference_norm(KernelLibrary& library);
 void add_reference_random(KernelLibrary& library);
 void add_reference_softmax(KernelLibrary& library);
+// AllReduce on a replica that is alone: the values as they are.
+void add_reference_collective(KernelLibrary& library);
 // Assign, Update and GlobalNorm.
 void add_reference_update(KernelLibrary& library);
 // Reorder.

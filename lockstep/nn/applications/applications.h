@@ -37,8 +37,9 @@ struct ResNetOptions {
   Shape input = {224, 224, 3};
   DType dtype = DType::F32;
   std::int64_t classes = 1000;
-  bool small_input = false;  // for images of some 32²: a 3×3 stem without stride and pooling
-  std::string name = "";     // "resnet50"
+  bool small_input = false;   // for images of some 32²: a 3×3 stem without stride and pooling
+  bool synchronized = false;  // batch norm over the pieces of all replicas
+  std::string name = "";      // "resnet50"
 };
 // He et al., "Deep Residual Learning for Image Recognition" (2015), in the form called v1.5: the
 // stride of a bottleneck is on its 3×3 convolution. Layers are named as PyTorch names them, with

@@ -47,9 +47,14 @@ Symbol convolve(const Symbol& x, const Convolution& shape, const std::string& na
                  .name = name})(x);
 }
 
-Symbol normalize(const Symbol& x, const std::string& name) {
-  return BatchNormalization({.momentum = 0.9, .epsilon = 1e-5, .name = name})(x);
-}
+// Batch norm as the network has it everywhere.
+struct Normalize {
+  bool synchronized = false;
+  Symbol operator()(const Symbol& x, const std::string& name) const {
+    return BatchNormalization(
+        {.momentum = 0.9, .epsilon = 1e-5, .synchronized = synchronized, .name = name})(x);
+  }
+};
 
 Symbol relu(const Symbol& x, const std::string& name) {
   return Activation({.kind = "relu", .name = name})(x);
@@ -66,7 +71,8 @@ Block make_block(std::int64_t width, bool bottleneck) {
   return {{{width, 3}, {width, 3}}, 0};
 }
 
-Symbol residual(const Symbol& input, Block block, Pair stride, const std::string& name) {
+Symbol residual(const Symbol& input, Block block, Pair stride, const std::string& name,
+                const Normalize& normalize) {
   block.convolutions[block.strided].stride = stride;
   const std::int64_t outputs = block.convolutions.back().filters;
   Symbol x = input;
@@ -84,7 +90,7 @@ Symbol residual(const Symbol& input, Block block, Pair stride, const std::string
   return relu(Add({.name = name + "_add"})({x, shortcut}), name + "_relu");
 }
 
-Symbol stem(const Symbol& input, bool small_input) {
+Symbol stem(const Symbol& input, bool small_input, const Normalize& normalize) {
   const Convolution first = small_input ? Convolution{64, 3, 1} : Convolution{64, 7, 2};
   const Symbol x = relu(normalize(convolve(input, first, "conv1"), "bn1"), "relu");
   if (small_input) return x;
@@ -97,13 +103,14 @@ std::shared_ptr<Network> resnet(ResNetOptions options) {
   const Architecture shape = architecture(options.depth);
   require(options.input.rank() == 3, "[resnet] expects images (H, W, C), got {}", options.input);
   const Symbol input = Input({.shape = options.input, .dtype = options.dtype});
-  Symbol x = stem(scaled_pixels(input), options.small_input);
+  const Normalize normalize{.synchronized = options.synchronized};
+  Symbol x = stem(scaled_pixels(input), options.small_input, normalize);
   std::int64_t width = 64;
   for (std::size_t stage = 0; stage < shape.blocks.size(); ++stage, width *= 2) {
     for (int i = 0; i < shape.blocks[stage]; ++i) {
       const Pair stride = stage > 0 && i == 0 ? 2 : 1;
       x = residual(x, make_block(width, shape.bottleneck), stride,
-                   fmt::format("layer{}_{}", stage + 1, i));
+                   fmt::format("layer{}_{}", stage + 1, i), normalize);
     }
   }
   x = GlobalAveragePooling2D({.name = "avgpool"})(x);

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/graph/ops/collective.h"
 #include "lockstep/graph/ops/elementwise.h"
 #include "lockstep/graph/ops/norm.h"
+#include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/state.h"
 
 namespace lockstep {
@@ -47,9 +49,13 @@ class BatchNormLayer final : public LayerBase {
           "beta", channels,
           {.initializer = options_.beta_initializer, .regularizer = options_.beta_regularizer});
     }
-    mean_ = add_variable("moving_mean", channels, {.trainable = false, .initializer = Zeros()});
+    const Aggregation aggregation =
+        options_.synchronized ? Aggregation::Mirrored : Aggregation::Mean;
+    mean_ = add_variable("moving_mean", channels,
+                         {.trainable = false, .aggregation = aggregation, .initializer = Zeros()});
     variance_ =
-        add_variable("moving_variance", channels, {.trainable = false, .initializer = Ones()});
+        add_variable("moving_variance", channels,
+                     {.trainable = false, .aggregation = aggregation, .initializer = Ones()});
   }
 
   Value call(std::span<const Value> inputs, const CallOptions& options) override {
@@ -61,8 +67,12 @@ class BatchNormLayer final : public LayerBase {
     if (!options.training || !trainable()) {
       return batch_norm_inference(x, gamma, beta, mean, variance, options_.epsilon);
     }
-    const BatchNormResult result = batch_norm(x, gamma, beta, options_.epsilon);
-    if (x.shape().elements() > 0 && !is_assigned(graph, mean_)) {
+    const BatchNormResult result = options_.synchronized
+                                       ? over_replicas(x, gamma, beta)
+                                       : batch_norm(x, gamma, beta, options_.epsilon);
+    // A replica without samples has no statistics of its own.
+    const bool moves = options_.synchronized || x.shape().elements() > 0;
+    if (moves && !is_assigned(graph, mean_)) {
       assign(mean_, moved(mean, result.mean));
       assign(variance_, moved(variance, result.variance));
     }
@@ -70,6 +80,23 @@ class BatchNormLayer final : public LayerBase {
   }
 
  private:
+  // With the statistics of all replicas' samples: first their mean, then the mean square around it,
+  // which loses no digits where the mean is large. Gradients flow through both sums.
+  BatchNormResult over_replicas(Value x, Value gamma, Value beta) const {
+    Graph& graph = x.graph();
+    const std::int64_t channels = x.shape()[-1];
+    const std::int64_t here = channels == 0 ? 0 : x.shape().elements() / channels;
+    Ints axes;
+    for (int axis = 0; axis + 1 < x.shape().rank(); ++axis) axes.push_back(axis);
+    const Value values[] = {reduce_sum(x, {.axes = axes}),
+                            graph.scalar(static_cast<double>(here), x.dtype())};
+    const std::vector<Value> sums = all_reduce(values);
+    const Value count = maximum(sums[1], graph.scalar(1.0, x.dtype()));
+    const Value mean = sums[0] / count;
+    const Value variance = all_reduce(reduce_sum(square(x - mean), {.axes = axes})) / count;
+    return {batch_norm_inference(x, gamma, beta, mean, variance, options_.epsilon), mean, variance};
+  }
+
   Value moved(Value average, Value batch) const {
     return average * options_.momentum + batch * (1 - options_.momentum);
   }

@@ -14,6 +14,8 @@ struct BatchNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;  // with beta
   bool scale = true;   // with gamma
+  // In training, statistics of the global batch over all replicas, not of each replica's piece.
+  bool synchronized = false;
   Initializer gamma_initializer = Ones();
   Initializer beta_initializer = Zeros();
   Regularizer gamma_regularizer = {};
@@ -25,7 +27,8 @@ struct BatchNormalizationOptions {
 // averages: moving = moving * momentum + batch * (1 - momentum), with the biased variance; an empty
 // batch moves nothing. Otherwise, and where trainable() is false, the moving ones. Variables:
 // gamma, beta, moving_mean, moving_variance, (C) each. Where one layer is called several times in a
-// step, the first call moves the averages.
+// step, the first call moves the averages. Each replica has moving averages of its own, which are
+// averaged when they are read or saved; synchronized ones are the same on all.
 struct BatchNormalization : Layer {
   explicit BatchNormalization(BatchNormalizationOptions options = {});
 };

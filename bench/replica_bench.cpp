@@ -1,0 +1,198 @@
+// Two replicas on two logical CPUs.
+//
+//   replica_bench balance    one replica slowed by work of others on its core: even pieces against
+//                            balance = auto, beside what the devices can do each alone
+//   replica_bench recording  a step with spans against one without
+#include <fmt/core.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "lockstep/base/random.h"
+#include "lockstep/lockstep.h"
+#include "lockstep/train/session.h"
+#include "lockstep/train/step.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kRounds = 5;
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+std::shared_ptr<Network> make_lenet() {
+  return Network::sequential(
+      {Conv2D({.filters = 32, .kernel = 3, .padding = "same", .activation = "relu"}), MaxPool2D(),
+       Conv2D({.filters = 64, .kernel = 3, .padding = "same", .activation = "relu"}), MaxPool2D(),
+       Flatten(), Dense({.units = 128, .activation = "relu"}), Dense({.units = 10})},
+      "lenet");
+}
+
+Batch make_batch(std::int64_t samples) {
+  Batch batch{.inputs = {Tensor(DType::F32, {samples, 28, 28, 1})},
+              .labels = Tensor(DType::I32, {samples}),
+              .sample_weight = {}};
+  RandomSequence random(1, 1);
+  for (float& value : batch.inputs[0].values<float>()) value = random.uniform();
+  for (std::int32_t& label : batch.labels.values<std::int32_t>()) {
+    label = static_cast<std::int32_t>(random.below(10));
+  }
+  return batch;
+}
+
+// Keeps a core busy while it lives, so that a replica there gets half of it.
+class Burner {
+ public:
+  explicit Burner(int core)
+      : thread_([this, core] {
+          cpu_set_t set;
+          CPU_ZERO(&set);
+          CPU_SET(core, &set);
+          sched_setaffinity(0, sizeof(set), &set);
+          while (!stop_) work_ = work_ + 1;
+        }) {}
+  ~Burner() {
+    stop_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> stop_ = false;
+  volatile std::uint64_t work_ = 0;
+  std::thread thread_;
+};
+
+// Samples a second of a fit over `steps` steps, behind as many to settle.
+double fit_speed(const Strategy& strategy, std::int64_t batch, std::int64_t steps) {
+  Model model(make_lenet());
+  model.compile({.strategy = strategy,
+                 .optimizer = Adam(),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  const Batch samples = make_batch(batch);
+  const Dataset batches =
+      Dataset::from_tensors({samples.inputs[0], samples.labels}).batch(batch).repeat();
+  model.fit(batches, {.steps_per_epoch = steps});
+  const History history =
+      model.fit(batches, {.epochs = 2, .initial_epoch = 1, .steps_per_epoch = steps});
+  return static_cast<double>(history.samples) / history.seconds;
+}
+
+void balance() {
+  const std::vector<std::string> names{"cpu:0", "cpu:1"};
+  constexpr std::int64_t kPerReplica = 64;
+  constexpr std::int64_t kSteps = 60;
+  const std::vector<int> cores = available_cores();
+  if (cores.size() < 2) {
+    fmt::print("balance needs two cores\n");
+    return;
+  }
+  const int last = cores.back();
+  std::vector<double> alone0, alone1, even, automatic;
+  for (int round = 0; round < kRounds; ++round) {
+    const Burner burner(last);
+    alone0.push_back(
+        fit_speed(OneDeviceStrategy({.device = "cpu:0", .logical_cpus = 2}), kPerReplica, kSteps));
+    alone1.push_back(
+        fit_speed(OneDeviceStrategy({.device = "cpu:1", .logical_cpus = 2}), kPerReplica, kSteps));
+    even.push_back(fit_speed(MirroredStrategy({.devices = names}), 2 * kPerReplica, kSteps));
+    automatic.push_back(fit_speed(MirroredStrategy({.devices = names, .balance = Balance::Auto}),
+                                  2 * kPerReplica, kSteps));
+  }
+  const double sum = median(alone0) + median(alone1);
+  fmt::print("LeNet, 2 × batch {}, cpu:1 shares its core with other work ({} rounds, medians)\n",
+             kPerReplica, kRounds);
+  fmt::print("  cpu:0 alone     {:8.0f} samples/s\n  cpu:1 alone     {:8.0f} samples/s\n",
+             median(alone0), median(alone1));
+  fmt::print("  even pieces     {:8.0f} samples/s, {:.2f} of their sum\n", median(even),
+             median(even) / sum);
+  fmt::print("  balance = auto  {:8.0f} samples/s, {:.2f} of their sum   goal 0.9: {}\n",
+             median(automatic), median(automatic) / sum,
+             median(automatic) >= 0.9 * sum ? "holds" : "MISSED");
+}
+
+// A training step of a model in a session of its own.
+class Timed {
+ public:
+  Timed(std::shared_ptr<Network> network, Batch batch, bool record)
+      : session_({.record = record}), network_(std::move(network)), batch_(std::move(batch)) {
+    const StepRecipe recipe{.network = *network_,
+                            .loss = loss_,
+                            .optimizer = optimizer_,
+                            .loss_mean = mean_,
+                            .metrics = {},
+                            .weighted_metrics = {},
+                            .seed = 0};
+    step_ = &cache_.get(session_, recipe,
+                        {.mode = StepMode::Train,
+                         .inputs = {{DType::F32, batch_.inputs[0].shape()}},
+                         .labels = {DType::I32, batch_.labels.shape()}},
+                        split_evenly(batch_.size(), 1));
+  }
+  // Seconds of `count` steps.
+  double run(int count) {
+    const std::int64_t begin = now_ns();
+    for (int i = 0; i < count; ++i) step_->run(session_, batch_);
+    return static_cast<double>(now_ns() - begin) * 1e-9;
+  }
+
+ private:
+  Session session_;
+  std::shared_ptr<Network> network_;
+  Batch batch_;
+  Loss loss_ = SparseCategoricalCrossentropy({.from_logits = true});
+  Optimizer optimizer_ = Adam();
+  Metric mean_ = LossMean("loss");
+  StepCache cache_;
+  Step* step_ = nullptr;
+};
+
+void recording() {
+  const auto make_mlp = [] {
+    return Network::sequential(
+        {Flatten(), Dense({.units = 128, .activation = "relu"}), Dense({.units = 10})}, "mlp");
+  };
+  fmt::print("a step with spans against one without (medians of interleaved runs)\n");
+  const auto compare = [](const char* name, auto make, std::int64_t batch, int steps) {
+    Timed on(make(), make_batch(batch), true);
+    Timed off(make(), make_batch(batch), false);
+    on.run(steps);
+    off.run(steps);
+    std::vector<double> ratios, with, without;
+    for (int round = 0; round < 41; ++round) {
+      const bool first = round % 2 == 0;
+      const double a = (first ? on : off).run(steps);
+      const double b = (first ? off : on).run(steps);
+      with.push_back(first ? a : b);
+      without.push_back(first ? b : a);
+      ratios.push_back(with.back() / without.back());
+    }
+    const double cost = 100 * (median(ratios) - 1);
+    fmt::print("  {:<6} {:.4f} ms with, {:.4f} ms without: {:+.2f}%   goal under 1%: {}\n", name,
+               median(with) * 1e3 / steps, median(without) * 1e3 / steps, cost,
+               cost < 1 ? "holds" : "MISSED");
+  };
+  compare("mlp", make_mlp, 32, 300);
+  compare("lenet", make_lenet, 64, 4);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** arguments) {
+  const char* const what = count == 2 ? arguments[1] : "";
+  if (std::strcmp(what, "balance") == 0) {
+    lockstep::balance();
+  } else if (std::strcmp(what, "recording") == 0) {
+    lockstep::recording();
+  } else {
+    fmt::print(stderr, "replica_bench: say balance or recording\n");
+    return 2;
+  }
+  return 0;
+}

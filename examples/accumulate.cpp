@@ -1,0 +1,173 @@
+// Gradient accumulation by hand, for a batch that does not fit into memory at once: micro-batches
+// add their gradients to variables, and the last one of a round makes the step.
+//
+// Gradients are kept as sums, with the weight of the samples they are sums over, and divided once,
+// by the optimizer. So a round equals one large batch, whatever the sizes of its micro-batches and
+// the number of replicas. The program trains both ways and compares the weights: it ends with 1 if
+// they are not equal.
+//
+//   accumulate [--quick]
+#include <lockstep/lockstep.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <string_view>
+
+namespace ls = lockstep;
+
+namespace {
+
+// What a replica has added up since the last step. Every replica has its own, so the variables are
+// sums over the replicas and not the same on all of them.
+class Accumulator {
+ public:
+  explicit Accumulator(const std::vector<ls::VariableRef>& parameters) {
+    for (const ls::VariableRef& parameter : parameters) {
+      sums_.push_back(zeros("accumulated/" + parameter->name, parameter->shape));
+    }
+    weight_ = zeros("accumulated/weight", {});
+  }
+
+  // In a traced step: these gradients and what was accumulated before.
+  ls::Gradients with(ls::Gradients gradients) const {
+    ls::Graph& graph = gradients.weight.graph();
+    for (std::size_t i = 0; i < sums_.size(); ++i) {
+      gradients.sums[i] = graph.variable(sums_[i]) + gradients.sums[i];
+    }
+    gradients.weight = graph.variable(weight_) + gradients.weight;
+    return gradients;
+  }
+
+  // In a traced step: what will have been accumulated behind it.
+  void keep(const ls::Gradients& gradients) const {
+    for (std::size_t i = 0; i < sums_.size(); ++i) ls::assign(sums_[i], gradients.sums[i]);
+    ls::assign(weight_, gradients.weight);
+  }
+  void clear(ls::Graph& graph) const {
+    for (const ls::VariableRef& sum : sums_) {
+      ls::assign(sum, graph.constant(ls::Tensor(sum->dtype, sum->shape)));
+    }
+    ls::assign(weight_, graph.scalar(0));
+  }
+
+ private:
+  static ls::VariableRef zeros(std::string name, ls::Shape shape) {
+    return std::make_shared<const ls::Variable>(ls::Variable{.name = std::move(name),
+                                                             .dtype = ls::DType::F32,
+                                                             .shape = std::move(shape),
+                                                             .trainable = false,
+                                                             .aggregation = ls::Aggregation::Sum,
+                                                             .initializer = {}});
+  }
+
+  std::vector<ls::VariableRef> sums_;
+  ls::VariableRef weight_;
+};
+
+constexpr int kMicroBatches = 3;
+constexpr std::int64_t kMicroBatch = 32;
+const ls::Shape kSample = {28, 28, 1};
+
+ls::Model make_model() {
+  ls::Model model = ls::applications::MLP({.input = kSample, .hidden = {64}, .classes = 10});
+  model.build(kSample);
+  return model;
+}
+
+ls::Gradients gradients_of(const ls::Model& model, ls::Value images, ls::Value labels) {
+  const ls::Value logits = model(images, {.training = true});
+  return ls::gradients(ls::sparse_categorical_crossentropy(labels, logits),
+                       model.trainable_variables());
+}
+
+// Trains on micro-batches; the number of steps.
+int train_accumulating(const ls::Model& model, const ls::Strategy& strategy,
+                       const ls::Dataset& samples, int epochs) {
+  const ls::Optimizer optimizer = ls::Adam({.learning_rate = 1e-3});
+  const Accumulator accumulator(model.trainable_variables());
+
+  ls::Function accumulate = strategy.function([&](ls::Value images, ls::Value labels) {
+    accumulator.keep(accumulator.with(gradients_of(model, images, labels)));
+  });
+  ls::Function update = strategy.function([&](ls::Value images, ls::Value labels) {
+    optimizer.apply(accumulator.with(gradients_of(model, images, labels)));
+    accumulator.clear(images.graph());
+  });
+
+  int steps = 0;
+  auto batches = strategy.distribute(samples.batch(kMicroBatch));
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    int micro_batch = 0;
+    for (auto& [images, labels] : batches) {
+      const bool last = ++micro_batch % kMicroBatches == 0;
+      strategy.run(last ? update : accumulate, images, labels);
+      if (last) ++steps;
+    }
+  }
+  return steps;
+}
+
+// The same in one piece.
+int train_on_large_batches(const ls::Model& model, const ls::Strategy& strategy,
+                           const ls::Dataset& samples, int epochs) {
+  const ls::Optimizer optimizer = ls::Adam({.learning_rate = 1e-3});
+  ls::Function step = strategy.function([&](ls::Value images, ls::Value labels) {
+    optimizer.apply(gradients_of(model, images, labels));
+  });
+  int steps = 0;
+  auto batches = strategy.distribute(samples.batch(kMicroBatches * kMicroBatch));
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    for (auto& [images, labels] : batches) {
+      strategy.run(step, images, labels);
+      ++steps;
+    }
+  }
+  return steps;
+}
+
+double largest_difference(const ls::Model& a, const ls::Model& b) {
+  double most = 0;
+  const std::vector<ls::Tensor> x = a.weights();
+  const std::vector<ls::Tensor> y = b.weights();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto left = x[i].values<float>();
+    const auto right = y[i].values<float>();
+    for (std::size_t j = 0; j < left.size(); ++j) {
+      most = std::max(most, std::abs(static_cast<double>(left[j]) - right[j]));
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const bool quick = argc > 1 && std::string_view(argv[1]) == "--quick";
+  // The last micro-batch of the last round has 22 samples: 11 for each replica.
+  const std::int64_t round = kMicroBatches * kMicroBatch;
+  const std::int64_t count = (quick ? 5 : 40) * round - 10;
+  const auto samples = ls::datasets::synthetic({.sample = kSample, .count = count, .seed = 1});
+  const ls::MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
+
+  const ls::Model accumulated = make_model();
+  const ls::Model whole = make_model();
+  const ls::Model untrained = make_model();
+  const int steps = train_accumulating(accumulated, strategy, samples, 2);
+  const int large_steps = train_on_large_batches(whole, strategy, samples, 2);
+
+  const double moved = largest_difference(whole, untrained);
+  const double apart = largest_difference(whole, accumulated);
+  std::cout << steps << " steps of " << kMicroBatches << " micro-batches, " << large_steps
+            << " steps of one large batch, " << strategy.num_replicas_in_sync() << " replicas\n"
+            << "training moved weights by up to " << moved << "; the two differ by up to " << apart
+            << '\n';
+  // The same sums, added up in another order: they differ by rounding alone.
+  const bool equal = steps == large_steps && apart < 1e-3 * moved;
+  std::cout << (equal ? "accumulating equals the large batch\n"
+                      : "accumulating does NOT equal the large batch\n");
+  return equal ? 0 : 1;
+} catch (const ls::Error& error) {
+  std::cerr << error.what() << '\n';
+  return 2;
+}

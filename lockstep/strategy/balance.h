@@ -1,0 +1,42 @@
+// Balance: pieces that follow the measured speed of each replica, so that all finish together. A
+// replica that slows down for a while gets less, and more again afterwards.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lockstep/strategy/share.h"
+
+namespace lockstep {
+
+enum class Balance { Even, Auto };
+
+struct BalancerOptions {
+  int window = 8;               // steps whose median decides
+  double worth = 0.03;          // changes that save less than this part of a step are not made
+  std::int64_t fractions = 16;  // a piece changes by this part of an even one
+};
+
+class Balancer {
+ public:
+  explicit Balancer(int replicas, BalancerOptions options = {});
+
+  // How a batch of so many samples is split now.
+  std::vector<Piece> split(std::int64_t samples) const;
+  // Tells how long each replica was at work on its piece, without waiting and communication.
+  // Replicas without samples tell nothing of their speed.
+  void observe(std::span<const Piece> pieces, std::span<const double> seconds);
+  // Samples a second, as estimated; all the same before anything was measured.
+  std::span<const double> speeds() const { return speeds_; }
+
+ private:
+  void decide();
+
+  BalancerOptions options_;
+  std::vector<double> speeds_;
+  std::vector<std::int64_t> sizes_;           // of the pieces in this window
+  std::vector<std::vector<double>> seconds_;  // by replica, of this window
+};
+
+}  // namespace lockstep

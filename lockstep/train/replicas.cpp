@@ -1,0 +1,213 @@
+#include "lockstep/train/replicas.h"
+
+#include <algorithm>
+#include <charconv>
+#include <new>
+#include <set>
+
+#include "lockstep/base/error.h"
+#include "lockstep/plan/plan.h"
+#include "lockstep/profile/recorder.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep {
+namespace {
+
+// The number of a logical CPU device; UsageError, with what there is, for any other name.
+int cpu_index(const std::string& name) {
+  int index = -1;
+  constexpr std::string_view kPrefix = "cpu:";
+  if (name.starts_with(kPrefix)) {
+    const char* end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, index);
+    if (error != std::errc() || stop != end) index = -1;
+  }
+  require(index >= 0 && index < 1024,
+          "[strategy] there is no device {}: name logical CPU devices, cpu:0, cpu:1, …", name);
+  return index;
+}
+
+}  // namespace
+
+int logical_cpus_for(const std::vector<std::string>& devices) {
+  int count = 0;
+  for (const std::string& name : devices) count = std::max(count, cpu_index(name) + 1);
+  return count;
+}
+
+Replicas::Replicas(const ReplicaOptions& options) : buckets_(options.buckets) {
+  const std::vector<std::string> names =
+      options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
+  require(std::set(names.begin(), names.end()).size() == names.size(),
+          "[strategy] a device is named twice in {}", fmt::join(names, ", "));
+  const int count = options.logical_cpus > 0 ? options.logical_cpus : logical_cpus_for(names);
+  for (const std::string& name : names) {
+    require(cpu_index(name) < count,
+            "[strategy] there is no device {}: the cores are split into {} logical devices", name,
+            count);
+  }
+  std::vector<std::unique_ptr<CpuDevice>> all = make_cpu_devices(count);
+  for (const std::string& name : names) {
+    owned_.push_back(std::move(all[static_cast<std::size_t>(cpu_index(name))]));
+    devices_.push_back(owned_.back().get());
+  }
+  errors_.resize(devices_.size());
+  times_.resize(devices_.size());
+  if (size() > 1) {
+    for (int stream : {kComputeStream, kCommunicationStream}) {
+      static_cast<void>(stream);
+      groups_.push_back(std::make_unique<LocalGroup>(
+          LocalGroupOptions{.names = names, .timeout = options.timeout}));
+    }
+  }
+  try {
+    for (int r = 0; r < size(); ++r) threads_.emplace_back([this, r] { serve(r); });
+  } catch (...) {
+    end_threads();
+    throw;
+  }
+}
+
+Replicas::Replicas(Device* device) {
+  if (device == nullptr) {
+    owned_ = make_cpu_devices(1);
+    device = owned_.front().get();
+  }
+  devices_ = {device};
+  errors_.resize(1);
+  times_.resize(1);
+}
+
+Replicas::~Replicas() {
+  end_threads();
+}
+
+void Replicas::end_threads() {
+  closing_ = true;
+  ++round_;
+  round_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+std::vector<std::string> Replicas::names() const {
+  std::vector<std::string> names;
+  for (const Device* device : devices_) names.push_back(device->name());
+  return names;
+}
+
+Communicator* Replicas::communicator(int replica, int stream) const {
+  return groups_.empty() ? nullptr : &groups_[static_cast<std::size_t>(stream)]->rank(replica);
+}
+
+const BucketSizes& Replicas::buckets() {
+  std::call_once(buckets_known_, [this] {
+    if (size() > 1 && (buckets_.bytes == 0 || buckets_.first_bytes == 0)) measure_link();
+  });
+  return buckets_;
+}
+
+// A small and a large sum over the replicas, each the fastest of some: their difference is the
+// bandwidth, what is left is the latency.
+void Replicas::measure_link() {
+  constexpr std::size_t kSmall = 64;
+  constexpr std::size_t kLarge = std::size_t{1} << 20;
+  constexpr int kRounds = 5;
+  std::vector<Tensor> memory;
+  for (int r = 0; r < size(); ++r) memory.emplace_back(DType::F32, Shape{kLarge / sizeof(float)});
+  double seconds[2] = {1e9, 1e9};
+  run([&](int r) {
+    Communicator& comm = *communicator(r, kCommunicationStream);
+    std::byte* const data = memory[static_cast<std::size_t>(r)].raw();
+    const auto small = comm.all_reduce({data, kSmall}, DType::F32);
+    const auto large = comm.all_reduce({data, kLarge}, DType::F32);
+    Collective* const both[2] = {small.get(), large.get()};
+    for (int round = 0; round < kRounds; ++round) {
+      for (int which = 0; which < 2; ++which) {
+        const std::int64_t begin = now_ns();
+        both[which]->start();
+        both[which]->finish();
+        const double took = static_cast<double>(now_ns() - begin) * 1e-9;
+        if (r == 0) seconds[which] = std::min(seconds[which], took);
+      }
+    }
+  });
+  const double latency = std::max(seconds[0], 1e-7);
+  const double transfer = std::max(seconds[1] - seconds[0], 1e-7);
+  buckets_ = choose_bucket_sizes(
+      buckets_, {.latency_s = latency, .bytes_per_s = static_cast<double>(kLarge) / transfer});
+}
+
+void Replicas::run_job(Job job) {
+  const std::lock_guard lock(one_at_a_time_);
+  asked_ns_ = now_ns();
+  job_ = job;
+  if (threads_.empty()) {
+    devices_.front()->enter();
+    times_[0].begin_ns = asked_ns_;
+    job_.call(job_.f, 0);
+    times_[0].end_ns = now_ns();
+    return;
+  }
+  running_ = size();
+  ++round_;
+  round_.notify_all();
+  for (std::int32_t left = running_; left != 0; left = running_) running_.wait(left);
+  const int failed = first_failed_.exchange(-1);
+  if (failed < 0) return;
+  for (const auto& group : groups_) group->reset();
+  rethrow(failed);
+}
+
+void Replicas::serve(int replica) {
+  device(replica).settle();
+  for (std::uint32_t seen = 0;;) {
+    round_.wait(seen);
+    seen = round_;
+    if (closing_) return;
+    call(replica);
+    if (--running_ == 0) running_.notify_one();
+  }
+}
+
+void Replicas::call(int replica) noexcept {
+  const auto r = static_cast<std::size_t>(replica);
+  times_[r].begin_ns = now_ns();
+  try {
+    job_.call(job_.f, replica);
+  } catch (...) {
+    errors_[r] = std::current_exception();
+    int nobody = -1;
+    if (first_failed_.compare_exchange_strong(nobody, replica)) {
+      for (const auto& group : groups_) {
+        group->rank(replica).abort(device(replica).name() + " stopped");
+      }
+    }
+  }
+  times_[r].end_ns = now_ns();
+}
+
+void Replicas::rethrow(int replica) {
+  const std::exception_ptr error = errors_[static_cast<std::size_t>(replica)];
+  std::ranges::fill(errors_, nullptr);
+  if (size() == 1) std::rethrow_exception(error);
+  const auto named = [&](const std::exception& what) {
+    return fmt::format("[replica {} on {}] {}", replica, device(replica).name(), what.what());
+  };
+  try {
+    std::rethrow_exception(error);
+  } catch (const UsageError& what) {
+    throw UsageError(named(what));
+  } catch (const DataError& what) {
+    throw DataError(named(what));
+  } catch (const CommError& what) {
+    throw CommError(named(what));
+  } catch (const InternalError& what) {
+    throw InternalError(named(what));
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& what) {
+    throw Error(named(what));
+  }
+}
+
+}  // namespace lockstep

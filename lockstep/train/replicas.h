@@ -1,0 +1,103 @@
+// Replicas: the devices that a model is copied to, each with the thread that runs it, and the
+// communicators between them. Strategies make them; sessions run on them.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/comm/local/local_group.h"
+#include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/strategy/buckets.h"
+
+namespace lockstep {
+
+struct ReplicaOptions {
+  std::vector<std::string> devices = {};  // "cpu:0", "cpu:1"; none: one, of all cores
+  // Into how many logical devices the cores are split; 0: as many as the highest number named.
+  int logical_cpus = 0;
+  BucketSizes buckets = {};  // of gradients; 0: chosen by measuring
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+};
+
+// Into how many logical devices the cores are split where these are named: one more than the
+// highest number. UsageError for names of anything else.
+int logical_cpus_for(const std::vector<std::string>& devices);
+
+// What the last call of run() took on a replica, on the recorder's clock.
+struct ReplicaTimes {
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
+class Replicas {
+ public:
+  // A thread for each device, which does nothing else and is kept on the device's cores.
+  explicit Replicas(const ReplicaOptions& options);
+  // One replica, run by whichever thread asks for it, on a device of the caller's, or, where there
+  // is none, on all cores.
+  explicit Replicas(Device* device);
+  ~Replicas();
+  Replicas(const Replicas&) = delete;
+  Replicas& operator=(const Replicas&) = delete;
+
+  // Whether replicas have threads of their own.
+  bool threaded() const { return !threads_.empty(); }
+  int size() const { return static_cast<int>(devices_.size()); }
+  Device& device(int replica) const { return *devices_[static_cast<std::size_t>(replica)]; }
+  std::vector<std::string> names() const;
+  // Of a stream of the plan; none where the replica is alone.
+  Communicator* communicator(int replica, int stream) const;
+  // Asked-for or measured (once) sizes of buckets.
+  const BucketSizes& buckets();
+
+  // Calls f(replica) on every replica's thread and returns when all have returned. An exception of
+  // one stops the others where they wait for it, and reaches the caller, of the same kind, with the
+  // replica's name; what the others then ran into is dropped. One call at a time; others wait.
+  template <class F>
+  void run(F&& f) {
+    run_job({&f, [](void* f, int replica) {
+               (*static_cast<std::remove_reference_t<F>*>(f))(replica);
+             }});
+  }
+  // When the last run was asked for, and when each replica began and ended.
+  std::int64_t asked_ns() const { return asked_ns_; }
+  const std::vector<ReplicaTimes>& times() const { return times_; }
+
+ private:
+  struct Job {
+    void* f = nullptr;
+    void (*call)(void* f, int replica) = nullptr;
+  };
+  void run_job(Job job);
+  void serve(int replica);
+  void end_threads();
+  void call(int replica) noexcept;
+  [[noreturn]] void rethrow(int replica);
+  void measure_link();
+
+  std::vector<std::unique_ptr<CpuDevice>> owned_;
+  std::vector<Device*> devices_;
+  std::vector<std::unique_ptr<LocalGroup>> groups_;  // one a stream
+  BucketSizes buckets_;
+  std::once_flag buckets_known_;
+
+  std::mutex one_at_a_time_;
+  Job job_;
+  std::atomic<std::uint32_t> round_ = 0;   // changes when there is a job, or nothing more to come
+  std::atomic<std::int32_t> running_ = 0;  // replicas that have not returned yet
+  std::atomic<int> first_failed_ = -1;
+  std::atomic<bool> closing_ = false;
+  std::vector<std::exception_ptr> errors_;
+  std::int64_t asked_ns_ = 0;
+  std::vector<ReplicaTimes> times_;
+  std::vector<std::thread> threads_;  // none: the caller's
+};
+
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+// The pass that distributes a step, and the plan that follows from it.
+#include "lockstep/strategy/distribute.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "lockstep/autodiff/gradients.h"
+#include "lockstep/graph/op_def.h"
+#include "lockstep/graph/ops/ops.h"
+#include "lockstep/kernels/kernel.h"
+#include "lockstep/optim/optimizer.h"
+#include "lockstep/passes/pipeline.h"
+#include "lockstep/plan/plan.h"
+
+namespace lockstep {
+namespace {
+
+VariableRef variable(std::string name, Shape shape) {
+  auto made = std::make_shared<Variable>();
+  made->name = std::move(name);
+  made->shape = std::move(shape);
+  return made;
+}
+
+// Four dense layers with tanh, a squared error, Adam.
+struct Traced {
+  Graph graph;
+  std::vector<VariableRef> parameters;
+  Optimizer optimizer;
+};
+
+Traced trace(Optimizer optimizer = Adam()) {
+  Traced traced{.graph = {}, .parameters = {}, .optimizer = std::move(optimizer)};
+  Graph& graph = traced.graph;
+  Value x = graph.input("x", {DType::F32, {8, 32}});
+  for (int layer = 0; layer < 4; ++layer) {
+    const std::string name = "dense_" + std::to_string(layer);
+    const Graph::NameScope scope(graph, name);
+    traced.parameters.push_back(variable(name + "/kernel", {32, 32}));
+    traced.parameters.push_back(variable(name + "/bias", {32}));
+    x = tanh(matmul(x, graph.variable(traced.parameters[traced.parameters.size() - 2])) +
+             graph.variable(traced.parameters.back()));
+  }
+  const Value loss = reduce_sum(square(x));
+  std::vector<Value> targets;
+  for (const VariableRef& parameter : traced.parameters) {
+    targets.push_back(graph.variable(parameter));
+  }
+  traced.optimizer.apply(graph, traced.parameters, gradients(loss, targets), graph.scalar(8.0));
+  graph.output("loss", loss);
+  return traced;
+}
+
+int count(const Graph& graph, Op op) {
+  return static_cast<int>(
+      std::ranges::count_if(graph.nodes(), [&](const Node& node) { return node.op == op; }));
+}
+
+Graph distributed(Graph graph, int replicas, BucketSizes sizes) {
+  std::vector<std::unique_ptr<Pass>> passes;
+  passes.push_back(
+      std::make_unique<Distribute>(DistributeOptions{.replicas = replicas, .buckets = sizes}));
+  run_passes(graph, passes);
+  return graph;
+}
+
+TEST(Distribute, OneReplicaAddsNothingUp) {
+  const Graph graph = distributed(trace().graph, 1, {});
+  EXPECT_EQ(count(graph, Op::AllReduce), 0);
+  EXPECT_EQ(count(graph, Op::Update), 1);
+}
+
+TEST(Distribute, EveryGradientAndTheWeightTravelOnce) {
+  const std::size_t kernel = 32 * 32 * 4;
+  for (const std::size_t bytes : {std::size_t{1}, kernel, 3 * kernel, std::size_t{1} << 30}) {
+    const Graph graph = distributed(trace().graph, 2, {.first_bytes = 64, .bytes = bytes});
+    std::multiset<std::string> updated;
+    std::size_t values = 0;
+    for (const Node& node : graph.nodes()) {
+      if (is_bucket(node)) values += node.inputs.size();
+      if (node.op != Op::Update) continue;
+      const auto parameters = static_cast<std::size_t>(node.attrs.integer("count"));
+      for (std::size_t i = 3; i < 3 + parameters; ++i) {
+        updated.insert(graph.producer(node.inputs[i]).variable->name);
+        const Node& sum = graph.producer(node.inputs[i + parameters]);
+        EXPECT_TRUE(is_bucket(sum));
+      }
+    }
+    EXPECT_EQ(values, 8u + 1u);
+    EXPECT_EQ(updated.size(), 8u);
+    EXPECT_EQ(std::set(updated.begin(), updated.end()).size(), 8u);
+  }
+}
+
+TEST(Distribute, BucketsStandWhereTheBackwardPassHasFinishedThem) {
+  const Graph graph = distributed(trace().graph, 2, {.first_bytes = 1, .bytes = 32 * 32 * 4});
+  EXPECT_GE(count(graph, Op::AllReduce), 4);
+  EXPECT_EQ(count(graph, Op::AllReduce) - 1, count(graph, Op::Update));  // the weight is alone
+  int before_the_last_product = 0;
+  int last_product = 0;
+  for (int n = 0; n < static_cast<int>(graph.nodes().size()); ++n) {
+    if (graph.node(n).op == Op::MatMul) last_product = n;
+  }
+  for (int n = 0; n < last_product; ++n) before_the_last_product += is_bucket(graph.node(n));
+  EXPECT_GE(before_the_last_product, 3);
+}
+
+Plan plan_of(Graph graph) {
+  optimize(graph, cpu_kernels());
+  return make_plan(std::move(graph), cpu_kernels());
+}
+
+TEST(Distribute, ThePlanAddsUpAndUpdatesBesideTheBackwardPass) {
+  const Plan plan =
+      plan_of(distributed(trace().graph, 2, {.first_bytes = 1, .bytes = 32 * 32 * 4}));
+  int last_compute = 0;
+  for (int s = 0; s < static_cast<int>(plan.steps.size()); ++s) {
+    const Op op = plan.graph.node(plan.steps[static_cast<std::size_t>(s)].node).op;
+    if (op == Op::MatMul) last_compute = s;
+  }
+  int sums_before = 0;
+  int updates_before = 0;
+  for (int s = 0; s < static_cast<int>(plan.steps.size()); ++s) {
+    const PlanStep& step = plan.steps[static_cast<std::size_t>(s)];
+    const Node& node = plan.graph.node(step.node);
+    if (is_bucket(node) || node.op == Op::Update) {
+      EXPECT_EQ(step.stream, kCommunicationStream);
+      if (s < last_compute) ++(node.op == Op::Update ? updates_before : sums_before);
+    }
+    if (node.op == Op::Assign) {
+      EXPECT_EQ(step.stream, kComputeStream);
+      EXPECT_FALSE(step.waits.empty());
+    }
+    if (node.op == Op::MatMul) {
+      EXPECT_EQ(step.stream, kComputeStream);
+    }
+  }
+  EXPECT_GE(sums_before, 3);
+  EXPECT_GE(updates_before, 2);
+}
+
+TEST(Distribute, GradientsLieSideBySideAndAreAddedUpInPlace) {
+  const Plan plan = plan_of(distributed(trace().graph, 2, {.first_bytes = 1, .bytes = 1 << 14}));
+  for (const PlanStep& step : plan.steps) {
+    const Node& node = plan.graph.node(step.node);
+    if (!is_bucket(node)) continue;
+    std::size_t end = plan.values[static_cast<std::size_t>(node.outputs[0])].offset;
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      const Allocation& sum = plan.values[static_cast<std::size_t>(node.outputs[i])];
+      const Allocation& gradient = plan.values[static_cast<std::size_t>(node.inputs[i])];
+      EXPECT_EQ(sum.offset, end);
+      end = sum.offset + sum.bytes;
+      if (plan.graph.producer(node.inputs[i]).op == Op::Constant) continue;  // the weight
+      EXPECT_EQ(gradient.place, Place::Arena);
+      EXPECT_EQ(gradient.offset, sum.offset) << "gradient " << i << " is copied";
+    }
+  }
+}
+
+// What the communication stream touches may be touched until the end of the step.
+TEST(Distribute, NothingIsPlacedOverWhatIsUnderWay) {
+  const Plan plan = plan_of(distributed(trace().graph, 3, {.first_bytes = 1, .bytes = 4096}));
+  const auto overlaps = [](const Allocation& a, const Allocation& b) {
+    return a.bytes > 0 && b.bytes > 0 && a.offset < b.offset + b.bytes &&
+           b.offset < a.offset + a.bytes;
+  };
+  for (std::size_t s = 0; s < plan.steps.size(); ++s) {
+    if (plan.steps[s].stream != kCommunicationStream) continue;
+    const Node& under_way = plan.graph.node(plan.steps[s].node);
+    for (std::size_t t = s + 1; t < plan.steps.size(); ++t) {
+      if (plan.steps[t].stream == kCommunicationStream || !plan.steps[t].waits.empty()) continue;
+      for (ValueId written : plan.graph.node(plan.steps[t].node).outputs) {
+        const Allocation& target = plan.values[static_cast<std::size_t>(written)];
+        if (target.place != Place::Arena) continue;
+        for (const auto* ids : {&under_way.inputs, &under_way.outputs}) {
+          for (ValueId id : *ids) {
+            const Allocation& used = plan.values[static_cast<std::size_t>(id)];
+            EXPECT_FALSE(used.place == Place::Arena && overlaps(used, target))
+                << "step " << t << " writes over what step " << s << " uses";
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

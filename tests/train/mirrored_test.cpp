@@ -1,0 +1,332 @@
+// One model on several replicas: the same answer as on one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "train/replica_runs.h"
+
+namespace lockstep::testing {
+namespace {
+
+using MakeModel = std::function<Model()>;
+
+Model make_mlp() {
+  return Sequential({Flatten(), Dense({.units = 24, .activation = "relu"}), Dropout({.rate = 0.3}),
+                     Dense({.units = 4})});
+}
+
+Model make_lenet() {
+  return Sequential({Conv2D({.filters = 8, .kernel = 3, .activation = "relu"}), MaxPool2D(),
+                     Conv2D({.filters = 16, .kernel = 3, .activation = "relu"}), Flatten(),
+                     Dropout({.rate = 0.25}), Dense({.units = 24, .activation = "relu"}),
+                     Dense({.units = 4})});
+}
+
+CompileOptions options(const Strategy& strategy, Optimizer optimizer = Adam()) {
+  return {.strategy = strategy,
+          .optimizer = std::move(optimizer),
+          .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+          .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})},
+          .seed = 3};
+}
+
+// Samples in a shuffled order, augmented by noise that follows the sample and not the replica, in
+// batches of 13: no number of replicas divides them, and the last one has 5.
+Dataset uneven_batches(const Samples& samples) {
+  return Dataset::from_tensors({samples.x, samples.y, samples.weight})
+      .shuffle({.buffer = 70, .seed = 2})
+      .batch(13)
+      .prefetch();
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<std::vector<float>> weights;
+  Logs evaluated;
+  std::vector<double> epochs;
+};
+
+Trained train(const MakeModel& make, int replicas, std::int64_t epochs,
+              const Optimizer& optimizer = Adam()) {
+  const Samples samples = make_samples(70);
+  Model model = make();
+  model.compile(options(mirrored(replicas), optimizer));
+  LossesOf losses;
+  const History history =
+      model.fit(uneven_batches(samples), {.epochs = epochs, .callbacks = {losses.callback()}});
+  return {.losses = losses.losses,
+          .weights = weights_of(model),
+          .evaluated = model.evaluate(uneven_batches(samples)),
+          .epochs = history.series("loss")};
+}
+
+void expect_close(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NEAR(a[i], b[i], tolerance * (1 + std::abs(a[i]))) << "step " << i;
+  }
+}
+
+class EveryNumberOfReplicas : public ::testing::TestWithParam<int> {};
+
+TEST_P(EveryNumberOfReplicas, GivesTheLossesOfOneOverFiftySteps) {
+  for (const MakeModel& make : {MakeModel(make_mlp), MakeModel(make_lenet)}) {
+    const Trained one = train(make, 1, 9);
+    const Trained many = train(make, GetParam(), 9);
+    ASSERT_GE(one.losses.size(), 50u);
+    expect_close(one.losses, many.losses, 1e-5);
+    expect_close(one.epochs, many.epochs, 1e-5);
+    EXPECT_NEAR(one.evaluated["loss"], many.evaluated["loss"], 1e-4);
+    EXPECT_DOUBLE_EQ(one.evaluated["accuracy"], many.evaluated["accuracy"]);
+    EXPECT_LT(one.losses.back(), 0.7 * one.losses.front());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Mirrored, EveryNumberOfReplicas, ::testing::Values(2, 3, 4));
+
+TEST(Mirrored, TheSameNumberOfReplicasGivesTheSameBits) {
+  const Trained once = train(make_lenet, 3, 2);
+  const Trained again = train(make_lenet, 3, 2);
+  EXPECT_EQ(once.losses, again.losses);
+  EXPECT_EQ(once.weights, again.weights);
+}
+
+TEST(Mirrored, ClipsByTheNormOfAllReplicasGradients) {
+  const Optimizer clipped[] = {SGD({.learning_rate = 0.1, .clip = {.global_norm = 0.05}}),
+                               SGD({.learning_rate = 0.1, .clip = {.global_norm = 0.05}})};
+  const Trained one = train(make_mlp, 1, 2, clipped[0]);
+  const Trained two = train(make_mlp, 2, 2, clipped[1]);
+  expect_close(one.losses, two.losses, 1e-5);
+}
+
+TEST(Mirrored, BucketsOfAnySizeGiveTheSameBits) {
+  const Samples samples = make_samples(40);
+  std::vector<std::vector<std::vector<float>>> weights;
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{500}, std::size_t{1} << 30}) {
+    Model model = make_lenet();
+    model.compile(options(mirrored(2, {.buckets = {.first_bytes = bytes, .bytes = bytes}})));
+    model.fit(uneven_batches(samples), {.epochs = 2});
+    weights.push_back(weights_of(model));
+  }
+  EXPECT_EQ(weights[0], weights[1]);
+  EXPECT_EQ(weights[0], weights[2]);
+}
+
+TEST(Mirrored, ReplicasWithoutSamplesTakePartAndAddNothing) {
+  const Samples samples = make_samples(10);
+  const Dataset batches =
+      Dataset::from_tensors({samples.x, samples.y}).batch(4);  // of 4 samples, and of 2
+  std::vector<std::vector<double>> losses;
+  std::vector<double> accuracies;
+  for (int replicas : {1, 4}) {
+    for (const MakeModel& make : {MakeModel(make_mlp), MakeModel(make_lenet)}) {
+      Model model = make();
+      model.compile(options(mirrored(replicas)));
+      LossesOf seen;
+      model.fit(batches, {.epochs = 3, .callbacks = {seen.callback()}});
+      losses.push_back(seen.losses);
+      accuracies.push_back(model.evaluate(batches)["accuracy"]);
+    }
+  }
+  expect_close(losses[0], losses[2], 1e-5);
+  expect_close(losses[1], losses[3], 1e-5);
+  EXPECT_EQ(accuracies[0], accuracies[2]);
+  EXPECT_EQ(accuracies[1], accuracies[3]);
+}
+
+TEST(Mirrored, BatchNormWithoutSamplesAddsNothing) {
+  const Samples samples = make_samples(6);
+  for (const bool synchronized : {false, true}) {
+    Sequential model({Conv2D({.filters = 8, .kernel = 3}),
+                      BatchNormalization({.synchronized = synchronized}), Activation("relu"),
+                      Flatten(), Dense({.units = 4})});
+    model.compile(options(mirrored(4)));
+    model.fit(Dataset::from_tensors({samples.x, samples.y}).batch(3), {.epochs = 2});
+    for (const std::vector<float>& values : weights_of(model)) {
+      EXPECT_TRUE(std::ranges::all_of(values, [](float v) { return std::isfinite(v); }));
+    }
+  }
+}
+
+TEST(Mirrored, PredictGivesEverySampleOnceAndInOrder) {
+  const Samples samples = make_samples(23);
+  Model one = make_lenet();
+  one.compile(options(mirrored(1)));
+  Model three = make_lenet();
+  three.compile(options(mirrored(3)));
+  const Tensor a = one.predict(samples.x, {.batch_size = 10});
+  const Tensor b = three.predict(samples.x, {.batch_size = 10});
+  ASSERT_EQ(a.shape(), b.shape());
+  for (std::size_t i = 0; i < a.values<float>().size(); ++i) {
+    EXPECT_NEAR(a.values<float>()[i], b.values<float>()[i], 1e-5f);
+  }
+}
+
+TEST(Mirrored, InitialWeightsAreThoseOfTheFirstReplica) {
+  const Samples samples = make_samples(8);
+  auto calls = std::make_shared<std::atomic<int>>(0);
+  const Initializer whimsical = [calls](Tensor& target, std::uint64_t) {
+    std::ranges::fill(target.values<float>(), 0.01f * static_cast<float>(++*calls));
+  };
+  Sequential model({Flatten(), Dense({.units = 4, .kernel_initializer = whimsical})});
+  model.compile(options(mirrored(3)));  // compares the replicas behind every step
+  model.fit(Dataset::from_tensors({samples.x, samples.y}).batch(8), {.epochs = 2});
+  EXPECT_GE(*calls, 3);
+}
+
+TEST(Mirrored, RegularisationCountsOnce) {
+  const auto make = [] {
+    return Sequential({Flatten(), Dense({.units = 4, .kernel_regularizer = L2(0.1)})});
+  };
+  const Trained one = train(make, 1, 1);
+  const Trained three = train(make, 3, 1);
+  expect_close(one.losses, three.losses, 1e-5);
+}
+
+TEST(Mirrored, MovingStatisticsAreTheMeanOverTheReplicas) {
+  const Samples samples = make_samples(8);
+  const auto make = [] {
+    return Sequential({BatchNormalization({.momentum = 0.0}), Flatten(), Dense({.units = 4})});
+  };
+  Sequential model = make();
+  model.compile(options(mirrored(2), SGD({.learning_rate = 0.0})));
+  model.fit(Dataset::from_tensors({samples.x, samples.y}).batch(8), {});
+  // With momentum 0 the moving mean of a replica is that of its four samples.
+  double mean = 0;
+  for (float value : samples.x.values<float>()) mean += value;
+  mean /= static_cast<double>(samples.x.elements());
+  for (const VariableRef& variable : model.variables()) {
+    if (variable->name.find("moving_mean") == std::string::npos) continue;
+    EXPECT_NEAR(model.value(variable).item(), mean, 1e-6);
+  }
+}
+
+// A residual network with statistics over all replicas.
+Model make_small_resnet() {
+  const auto conv = [](int filters, int stride) {
+    return Conv2D({.filters = filters, .kernel = 3, .stride = stride, .padding = "same"});
+  };
+  const auto norm = [] { return BatchNormalization({.synchronized = true}); };
+  const Symbol input = Input({.shape = {12, 12, 1}});
+  Symbol x = Activation("relu")(norm()(conv(8, 1)(input)));
+  for (int filters : {8, 16}) {
+    const int stride = filters / 8;
+    Symbol shortcut = x;
+    if (stride > 1) shortcut = norm()(conv(filters, stride)(x));
+    const Symbol inner = Activation("relu")(norm()(conv(filters, stride)(x)));
+    x = Activation("relu")(Add()({norm()(conv(filters, 1)(inner)), shortcut}));
+  }
+  return Model(input, Dense({.units = 4})(GlobalAveragePooling2D()(x)));
+}
+
+TEST_P(EveryNumberOfReplicas, GivesTheLossesOfOneWithSynchronisedBatchNorm) {
+  const Optimizer optimizers[] = {SGD({.learning_rate = 0.05, .momentum = 0.9}),
+                                  SGD({.learning_rate = 0.05, .momentum = 0.9})};
+  const Trained one = train(make_small_resnet, 1, 9, optimizers[0]);
+  const Trained many = train(make_small_resnet, GetParam(), 9, optimizers[1]);
+  ASSERT_GE(one.losses.size(), 50u);
+  expect_close(one.losses, many.losses, 1e-5);
+  EXPECT_NEAR(one.evaluated["loss"], many.evaluated["loss"], 1e-3);
+}
+
+TEST(Mirrored, AnErrorOfOneReplicaNamesItAndLeavesTheModelAsItWas) {
+  Samples samples = make_samples(16);
+  Model model = make_mlp();
+  model.compile(options(mirrored(2)));
+  const Dataset good = Dataset::from_tensors({samples.x, samples.y}).batch(8);
+  model.fit(good, {});
+  const auto before = weights_of(model);
+
+  Tensor labels = samples.y.clone();
+  labels.values<std::int32_t>()[6] = 99;  // in the second half of the first batch
+  const Dataset bad = Dataset::from_tensors({samples.x, labels}).batch(8);
+  try {
+    model.fit(bad, {});
+    FAIL() << "a label out of range was trained on";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("replica 1 on cpu:1"), std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("99"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(weights_of(model), before);
+  model.fit(good, {});  // the replicas go on
+  EXPECT_NE(weights_of(model), before);
+}
+
+TEST(Mirrored, EveryReplicasTimeIsDividedWholly) {
+  const Samples samples = make_samples(64);
+  Model model = make_lenet();
+  model.compile(options(mirrored(2)));
+  const History history =
+      model.fit(Dataset::from_tensors({samples.x, samples.y}).batch(16), {.epochs = 4});
+  ASSERT_EQ(history.replicas.size(), 2u);
+  std::int64_t samples_seen = 0;
+  for (const ReplicaTime& replica : history.replicas) {
+    const Attribution& a = replica.attribution;
+    EXPECT_NEAR(a.compute + a.communication + a.input + a.wait + a.host, 1.0, 0.02);
+    EXPECT_GT(a.compute, 0.0);
+    EXPECT_GT(a.communication + a.wait, 0.0);
+    samples_seen += replica.samples;
+  }
+  EXPECT_EQ(history.replicas[1].device, "cpu:1");
+  EXPECT_EQ(samples_seen, history.samples);
+  std::vector<std::string> tracks;
+  for (const Track* track : model.recorder().tracks()) tracks.push_back(track->name());
+  for (const char* name : {"replica 0", "replica 1", "replica 0 communication", "host"}) {
+    EXPECT_EQ(std::ranges::count(tracks, name), 1) << name;
+  }
+}
+
+TEST(Mirrored, ACheckpointGoesOnOnAnotherNumberOfReplicas) {
+  const Samples samples = make_samples(40);
+  const auto file = std::filesystem::path(::testing::TempDir()) / "mirrored_resume.safetensors";
+  Model whole = make_mlp();
+  whole.compile(options(mirrored(2)));
+  LossesOf expected;
+  whole.fit(uneven_batches(samples), {.epochs = 4, .callbacks = {expected.callback()}});
+
+  Model first = make_mlp();
+  first.compile(options(mirrored(2)));
+  LossesOf losses;
+  const CallbackRef stop =
+      LambdaCallback({.on_batch_end = [&](Model& model, std::int64_t, const BatchLogs&) {
+        if (model.step() != 6) return;
+        model.save(file);
+        model.stop_training();
+      }});
+  first.fit(uneven_batches(samples), {.epochs = 4, .callbacks = {losses.callback(), stop}});
+  Model second = make_mlp();
+  second.compile(options(mirrored(3)));
+  second.fit(uneven_batches(samples),
+             {.epochs = 4, .callbacks = {losses.callback()}, .resume = file});
+  std::filesystem::remove(file);
+  expect_close(expected.losses, losses.losses, 1e-5);
+}
+
+TEST(Mirrored, DevicesThatAreNotThereAreNamed) {
+  EXPECT_THROW(MirroredStrategy({.devices = {"gpu:0"}}), UsageError);
+  EXPECT_THROW(MirroredStrategy({.devices = {"cpu:0", "cpu:0"}}), UsageError);
+  EXPECT_THROW(MirroredStrategy({.devices = {"cpu:3"}, .logical_cpus = 2}), UsageError);
+  EXPECT_EQ(MirroredStrategy().num_replicas_in_sync(), 1);
+  EXPECT_EQ(mirrored(3).devices(), (std::vector<std::string>{"cpu:0", "cpu:1", "cpu:2"}));
+}
+
+TEST(OneDevice, TrainsAsWithoutAStrategy) {
+  const Samples samples = make_samples(30);
+  std::vector<std::vector<std::vector<float>>> weights;
+  for (const Strategy& strategy :
+       {Strategy(), Strategy(OneDeviceStrategy()),
+        Strategy(OneDeviceStrategy({.device = "cpu:0", .logical_cpus = 2}))}) {
+    Model model = make_mlp();
+    model.compile(options(strategy));
+    model.fit(uneven_batches(samples), {.epochs = 2});
+    weights.push_back(weights_of(model));
+  }
+  EXPECT_EQ(weights[0], weights[1]);
+  EXPECT_EQ(weights[0], weights[2]);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

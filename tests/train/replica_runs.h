@@ -1,0 +1,64 @@
+// What the tests of several replicas share: strategies of n logical CPUs, and models whose losses
+// are followed step by step.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/random.h"
+#include "lockstep/lockstep.h"
+
+namespace lockstep::testing {
+
+inline MirroredStrategy mirrored(int replicas, MirroredOptions options = {}) {
+  for (int r = 0; r < replicas; ++r) options.devices.push_back("cpu:" + std::to_string(r));
+  options.check_replicas_every = 1;
+  return MirroredStrategy(options);
+}
+
+struct Samples {
+  Tensor x, y, weight;
+};
+
+// Images of noise with a bright patch whose place is the class; weights between 0.5 and 1.5.
+inline Samples make_samples(std::int64_t count, std::int64_t side = 12, std::int64_t classes = 4) {
+  RandomSequence random(7, 3);
+  Samples samples{Tensor(DType::F32, {count, side, side, 1}), Tensor(DType::I32, {count}),
+                  Tensor(DType::F32, {count})};
+  const std::span<float> x = samples.x.values<float>();
+  for (float& value : x) value = random.uniform() - 0.5f;
+  for (std::int64_t n = 0; n < count; ++n) {
+    const auto label = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(classes)));
+    samples.y.values<std::int32_t>()[static_cast<std::size_t>(n)] = label;
+    samples.weight.values<float>()[static_cast<std::size_t>(n)] = 0.5f + random.uniform();
+    for (std::int64_t i = 0; i < side * 2; ++i) {
+      x[static_cast<std::size_t>((n * side + label * 2) * side + i)] += 1.0f;
+    }
+  }
+  return samples;
+}
+
+// Adds up the loss of every step.
+struct LossesOf {
+  std::vector<double> losses;
+  CallbackRef callback() {
+    return LambdaCallback({.on_batch_end = [this](Model&, std::int64_t, const BatchLogs& logs) {
+      losses.push_back(logs.loss());
+    }});
+  }
+};
+
+inline std::vector<std::vector<float>> weights_of(const Model& model) {
+  std::vector<std::vector<float>> all;
+  for (const VariableRef& variable : model.variables()) {
+    const Tensor value = model.value(variable);
+    const std::span<const float> values = value.values<float>();
+    all.emplace_back(values.begin(), values.end());
+  }
+  return all;
+}
+
+}  // namespace lockstep::testing

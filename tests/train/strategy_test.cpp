@@ -1,0 +1,146 @@
+// Steps of the user's own on several replicas.
+#include <gtest/gtest.h>
+
+#include "train/replica_runs.h"
+
+namespace lockstep::testing {
+namespace {
+
+// A custom loop; its losses.
+std::vector<double> custom_loop(int replicas, Model model) {
+  const Samples samples = make_samples(50);
+  const MirroredStrategy strategy = mirrored(replicas);
+  Optimizer optimizer = Adam();
+  Function step = strategy.function([&](Value images, Value labels) {
+    const Value logits = model(images, {.training = true});
+    const LossPair loss = sparse_categorical_crossentropy(labels, logits);
+    optimizer.apply(gradients(loss, model.trainable_variables()));
+    return loss;
+  });
+  std::vector<double> losses;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    for (auto& [images, labels] :
+         strategy.distribute(Dataset::from_tensors({samples.x, samples.y}).batch(13))) {
+      const PerReplica loss = strategy.run(step, images, labels);
+      losses.push_back(strategy.reduce(ReduceOp::Mean, loss));
+    }
+  }
+  return losses;
+}
+
+Model small_model() {
+  return Sequential({Flatten(), Dense({.units = 8, .activation = "relu"}), Dropout({.rate = 0.2}),
+                     Dense({.units = 4})});
+}
+
+TEST(CustomLoop, GivesTheLossesOfOneReplicaOnUnevenBatches) {
+  const std::vector<double> one = custom_loop(1, small_model());
+  const std::vector<double> three = custom_loop(3, small_model());
+  ASSERT_EQ(one.size(), three.size());
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], three[i], 1e-5);
+  EXPECT_LT(one.back(), one.front());
+}
+
+TEST(CustomLoop, TrainsTheModelThatItCalls) {
+  Model model = small_model();
+  custom_loop(2, model);
+  const Samples samples = make_samples(50);
+  model.compile({.optimizer = SGD(), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  const Logs trained = model.evaluate(samples.x, samples.y);
+  Model fresh = small_model();
+  fresh.compile({.optimizer = SGD(), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  EXPECT_LT(trained["loss"], fresh.evaluate(samples.x, samples.y)["loss"]);
+}
+
+TEST(CustomLoop, FindsTheMemoryOfVariablesThatItUsesWithoutCallingTheModel) {
+  Model model = small_model();
+  model.build({12, 12, 1});
+  const VariableRef kernel = model.trainable_variables().front();
+  model.set_value(kernel, Tensor(kernel->dtype, kernel->shape));
+  const MirroredStrategy strategy = mirrored(2);
+  Function norm = strategy.function([&](const ReplicaContext& context) {
+    return reduce_sum(square(context.graph().variable(kernel)));
+  });
+  const PerReplica norms = strategy.run(norm);
+  EXPECT_EQ(norms.at(0).item(), 0.0);
+  EXPECT_EQ(norms.at(1).item(), 0.0);
+}
+
+TEST(ReplicaContext, KnowsTheReplicaAndAddsUp) {
+  const MirroredStrategy strategy = mirrored(3);
+  Function step = strategy.function([&](const ReplicaContext& context, Value x) {
+    const Value id = cast(context.replica_id(), DType::F32);
+    const Value sum = context.all_reduce(ReduceOp::Sum, reduce_sum(x) + id);
+    const Value mean = context.all_reduce(ReduceOp::Mean, id);
+    return std::vector<Value>{id, sum, mean, x};
+  });
+  const PerReplica x(std::vector<Tensor>{Tensor::of(std::vector<float>{1, 2}, {2}),
+                                         Tensor::of(std::vector<float>{3, 4}, {2}),
+                                         Tensor::of(std::vector<float>{5}, {1})});
+  const std::vector<PerReplica> results = strategy.run_all(step, {x});
+  ASSERT_EQ(results.size(), 4u);
+  for (int r = 0; r < 3; ++r) {
+    EXPECT_EQ(results[0].at(r).item(), r);
+    EXPECT_EQ(results[1].at(r).item(), 1 + 2 + 3 + 4 + 5 + 0 + 1 + 2);
+    EXPECT_EQ(results[2].at(r).item(), 1);
+  }
+  EXPECT_EQ(strategy.gather(results[3]).shape(), Shape{5});
+  EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Sum, results[0])), 3);
+  EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Mean, results[0])), 1);
+}
+
+TEST(Reduce, OverAxisZeroDividesByTheTrueNumberOfElements) {
+  const MirroredStrategy strategy = mirrored(2);
+  const PerReplica uneven(std::vector<Tensor>{Tensor::of(std::vector<float>{1, 2, 3, 4}, {4}),
+                                              Tensor::of(std::vector<float>{10, 10}, {2})});
+  EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Mean, uneven, {.axis = 0})), 5);
+  EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Sum, uneven, {.axis = 0})), 30);
+  EXPECT_THROW(strategy.reduce(ReduceOp::Mean, uneven), UsageError);
+  const PerReplica with_empty(
+      std::vector<Tensor>{Tensor::of(std::vector<float>{2, 4}, {2}), Tensor(DType::F32, {0})});
+  EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Mean, with_empty, {.axis = 0})), 3);
+}
+
+TEST(Distribute, SplitsAsTfDistributeDoes) {
+  const MirroredStrategy strategy = mirrored(3);
+  const Tensor x = Tensor::of(std::vector<std::int32_t>{0, 1, 2, 3}, {4});
+  for (auto& [values] : strategy.distribute<1>(Dataset::from_tensors({x}).batch(4))) {
+    EXPECT_EQ(values.at(0).elements(), 2);
+    EXPECT_EQ(values.at(1).elements(), 2);
+    EXPECT_EQ(values.at(2).elements(), 0);
+    EXPECT_EQ(strategy.gather(values).values<std::int32_t>()[3], 3);
+  }
+}
+
+TEST(Distribute, FromAFunctionDealsOutBatchesAsTheyAre) {
+  const MirroredStrategy strategy = mirrored(2);
+  const Tensor x = Tensor::of(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6}, {7});
+  std::vector<std::vector<std::int32_t>> seen;
+  const auto batches = [&](const InputContext& context) {
+    EXPECT_EQ(context.num_replicas_in_sync, 2);
+    EXPECT_EQ(context.per_replica_batch_size(6), 3);
+    EXPECT_THROW(context.per_replica_batch_size(7), UsageError);
+    return Dataset::from_tensors({x}).batch(3);
+  };
+  for (auto& [values] : strategy.distribute_from_function<1>(batches)) {
+    for (int r = 0; r < 2; ++r) {
+      const auto part = values.at(r).values<std::int32_t>();
+      seen.emplace_back(part.begin(), part.end());
+    }
+  }
+  const std::vector<std::vector<std::int32_t>> expected{{0, 1, 2}, {3, 4, 5}, {6}, {}};
+  EXPECT_EQ(seen, expected);
+}
+
+TEST(StrategyFunction, RefusesWhatDoesNotFit) {
+  const MirroredStrategy strategy = mirrored(2);
+  const MirroredStrategy other = mirrored(2);
+  Function step = strategy.function([](Value x) { return x; });
+  const Tensor x = Tensor::of(std::vector<float>{1, 2}, {2});
+  EXPECT_THROW(other.run(step, x), UsageError);
+  EXPECT_THROW(step(x), UsageError);
+  EXPECT_THROW(strategy.distribute(Dataset::from_tensors({x}).batch(2)).begin(), UsageError);
+}
+
+}  // namespace
+}  // namespace lockstep::testing
