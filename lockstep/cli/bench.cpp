@@ -35,6 +35,7 @@ struct Options {
 constexpr double kSeconds = 2.0;
 constexpr std::int64_t kFewestSteps = 5;
 constexpr std::int64_t kMostSteps = 20'000;
+constexpr std::int64_t kRounds = 8;  // in which several numbers of replicas take turns
 constexpr std::size_t kNodesShown = 25;
 
 // Seconds since this process began, loading of libraries included; from the start time that the
@@ -59,33 +60,78 @@ std::int64_t peak_rss_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-struct Measured {
-  std::vector<double> step_ms;
-  Attribution attribution;
-  std::vector<Attribution> by_replica;
-};
-
 std::vector<const Track*> tracks_of(Session& session) {
   std::vector<const Track*> tracks;
   for (int r = 0; r < session.size(); ++r) tracks.push_back(&session.track(r));
   return tracks;
 }
 
-Measured measure(StepRun& step, std::int64_t steps) {
-  Measured measured;
-  measured.step_ms.reserve(static_cast<std::size_t>(steps));
-  const AttributionMeter meter(tracks_of(step.session()), step.session().host_track());
-  std::int64_t before = now_ns();
-  for (std::int64_t i = 0; i < steps; ++i) {
-    step.run();
-    const std::int64_t after = now_ns();
-    measured.step_ms.push_back(static_cast<double>(after - before) * 1e-6);
-    before = after;
+// A number of replicas, with its step and what was measured of it so far.
+class Contender {
+ public:
+  Contender(const Options& options, int replicas, int most, std::int64_t batch)
+      : strategy_(make_strategy(options.placement, replicas, most)),
+        step_(strategy_, {.model = options.model,
+                          .batch = batch,
+                          .optimizer = options.optimizer,
+                          .learning_rate = options.learning_rate,
+                          .seed = options.seed}),
+        first_step_s_(seconds_since_start()),
+        by_replica_(static_cast<std::size_t>(replicas)) {}
+
+  void warm_up(std::int64_t steps) {
+    for (std::int64_t i = 0; i < steps; ++i) step_.run();
   }
-  measured.attribution = meter.read();
-  measured.by_replica = meter.by_replica();
-  return measured;
-}
+
+  void measure(std::int64_t steps) {
+    const AttributionMeter meter(tracks_of(step_.session()), step_.session().host_track());
+    std::int64_t before = now_ns();
+    for (std::int64_t i = 0; i < steps; ++i) {
+      step_.run();
+      const std::int64_t after = now_ns();
+      step_ms_.push_back(static_cast<double>(after - before) * 1e-6);
+      before = after;
+    }
+    const std::vector<Attribution> parts = meter.by_replica();
+    const double share = meter.seconds();
+    for (std::size_t r = 0; r < parts.size(); ++r) add(by_replica_[r], parts[r], share);
+    seconds_ += share;
+  }
+
+  StepRun& step() { return step_; }
+  const Strategy& strategy() const { return strategy_; }
+  int replicas() { return step_.session().size(); }
+  double first_step_s() const { return first_step_s_; }
+  double median_ms() const { return median(step_ms_); }
+  std::int64_t steps() const { return static_cast<std::int64_t>(step_ms_.size()); }
+  std::vector<Attribution> by_replica() const {
+    std::vector<Attribution> all(by_replica_.size());
+    for (std::size_t r = 0; r < all.size(); ++r) add(all[r], by_replica_[r], 1 / seconds_);
+    return all;
+  }
+  Attribution attribution() const {
+    Attribution mean;
+    const auto count = static_cast<double>(by_replica_.size());
+    for (const Attribution& part : by_replica()) add(mean, part, 1 / count);
+    return mean;
+  }
+
+ private:
+  static void add(Attribution& total, const Attribution& part, double times) {
+    total.compute += part.compute * times;
+    total.communication += part.communication * times;
+    total.input += part.input * times;
+    total.wait += part.wait * times;
+    total.host += part.host * times;
+  }
+
+  Strategy strategy_;
+  StepRun step_;
+  double first_step_s_;
+  std::vector<double> step_ms_;
+  std::vector<Attribution> by_replica_;  // times seconds
+  double seconds_ = 0;
+};
 
 Json as_json(const Attribution& a) {
   return {{"compute", a.compute},
@@ -109,107 +155,112 @@ Json as_json(const std::vector<OpRow>& rows) {
   return json;
 }
 
-// One number of replicas, measured.
-struct Result {
-  Json json;
-  double samples_per_s = 0;
-};
+// How many steps make a good measurement.
+std::int64_t steps_for(const Options& options, Contender& contender) {
+  if (options.steps > 0) return options.steps;
+  const std::int64_t begin = now_ns();
+  contender.warm_up(2);
+  const double ms = std::max(static_cast<double>(now_ns() - begin) * 1e-6 / 2, 1e-3);
+  const auto steps =
+      std::clamp(static_cast<std::int64_t>(kSeconds * 1e3 / ms), kFewestSteps, kMostSteps);
+  contender.warm_up(steps / 10);
+  return steps;
+}
 
-Result measure_replicas(const Options& options, int replicas, int most, std::int64_t batch,
-                        double one_samples_per_s) {
-  const Strategy strategy = make_strategy(options.placement, replicas, most);
-  StepRun step(strategy, {.model = options.model,
-                          .batch = batch,
-                          .optimizer = options.optimizer,
-                          .learning_rate = options.learning_rate,
-                          .seed = options.seed});
-  step.run();
-  const double first_step_s = seconds_since_start();
-
-  // Warm up, and find out how many steps make a good measurement.
-  const Measured warm_up = measure(step, 2);
-  std::int64_t steps = options.steps;
-  if (steps == 0) {
-    const double ms = std::max(warm_up.step_ms.back(), 1e-3);
-    steps = std::clamp(static_cast<std::int64_t>(kSeconds * 1e3 / ms), kFewestSteps, kMostSteps);
-    measure(step, steps / 10);
-  }
-  const Measured measured = measure(step, steps);
-  const double step_ms = median(measured.step_ms);
+Json result_of(const Options& options, Contender& contender, std::int64_t batch, double one_ms) {
+  const int replicas = contender.replicas();
+  const double step_ms = contender.median_ms();
   const double samples_per_s = static_cast<double>(batch * replicas) * 1e3 / step_ms;
-  const double efficiency =
-      one_samples_per_s > 0 ? samples_per_s / (replicas * one_samples_per_s) : 1.0;
+  const double efficiency = one_ms / step_ms;
+  StepRun& step = contender.step();
   const double gflops = step.plan().total_cost().flops * replicas * 1e-6 / step_ms;
   std::size_t cores = 0;
   for (int r = 0; r < replicas; ++r) {
     cores += dynamic_cast<const CpuDevice&>(step.session().replicas().device(r)).cores().size();
   }
+  const Attribution a = contender.attribution();
 
   Json json = {{"replicas", replicas},
                {"step_ms", step_ms},
                {"samples_per_s", samples_per_s},
                {"efficiency", efficiency},
                {"peak_bytes", step.peak_bytes()},
-               {"attribution", as_json(measured.attribution)},
-               {"steps", steps},
+               {"attribution", as_json(a)},
+               {"steps", contender.steps()},
                {"cores", cores},
                {"gflops", gflops},
                {"peak_rss_bytes", peak_rss_bytes()},
-               {"first_step_s", first_step_s}};
+               {"first_step_s", contender.first_step_s()}};
   json["by_replica"] = Json::array();
-  for (const Attribution& part : measured.by_replica) json["by_replica"].push_back(as_json(part));
+  for (const Attribution& part : contender.by_replica()) {
+    json["by_replica"].push_back(as_json(part));
+  }
 
   // On several replicas spans of sums stand between those of the nodes.
   const bool by_node = options.ops && replicas == 1;
   const auto nodes = by_node ? node_times(step.plan(), cpu_kernels(), step.session().track(0))
                              : std::vector<OpRow>();
   if (by_node) json["ops"] = as_json(op_times(nodes));
+  if (options.json == "-") return json;
 
-  if (options.json != "-") {
-    const Attribution& a = measured.attribution;
-    fmt::print("{}, {} replica{} × batch {}, {} ({} core{}), {} steps\n", options.model, replicas,
-               replicas == 1 ? "" : "s", batch, fmt::join(strategy.devices(), ", "), cores,
-               cores == 1 ? "" : "s", steps);
-    fmt::print("step {:.3f} ms (median), {:.0f} samples/s, {:.1f} GFLOP/s\n", step_ms,
-               samples_per_s, gflops);
-    if (one_samples_per_s > 0) {
-      fmt::print("{:.1f}% of {} times one replica\n", 100 * efficiency, replicas);
-    }
-    fmt::print("memory {} planned for a replica, {} held by the process at most\n",
-               bytes_text(static_cast<double>(step.peak_bytes())),
-               bytes_text(static_cast<double>(peak_rss_bytes())));
-    fmt::print(
-        "time: compute {:.1f}%, communication {:.1f}%, wait {:.1f}%, host {:.1f}%; first step done "
-        "{:.2f} s after the start\n",
-        a.compute * 100, a.communication * 100, a.wait * 100, a.host * 100, first_step_s);
-    if (by_node) {
-      auto slowest = nodes;
-      std::sort(slowest.begin(), slowest.end(),
-                [](const OpRow& x, const OpRow& y) { return x.ms > y.ms; });
-      const auto ops = op_times(nodes);
-      fmt::print("\n{}\nslowest nodes\n{}", print(ops, ops.size()), print(slowest, kNodesShown));
-    }
+  fmt::print("{}, {} replica{} × batch {}, {} ({} core{}), {} steps\n", options.model, replicas,
+             replicas == 1 ? "" : "s", batch, fmt::join(contender.strategy().devices(), ", "),
+             cores, cores == 1 ? "" : "s", contender.steps());
+  fmt::print("step {:.3f} ms (median), {:.0f} samples/s, {:.1f} GFLOP/s\n", step_ms, samples_per_s,
+             gflops);
+  if (replicas > 1) fmt::print("{:.1f}% of {} times one replica\n", 100 * efficiency, replicas);
+  fmt::print("memory {} planned for a replica, {} held by the process at most\n",
+             bytes_text(static_cast<double>(step.peak_bytes())),
+             bytes_text(static_cast<double>(peak_rss_bytes())));
+  fmt::print(
+      "time: compute {:.1f}%, communication {:.1f}%, wait {:.1f}%, host {:.1f}%; first step done "
+      "{:.2f} s after the start\n",
+      a.compute * 100, a.communication * 100, a.wait * 100, a.host * 100, contender.first_step_s());
+  if (by_node) {
+    auto slowest = nodes;
+    std::sort(slowest.begin(), slowest.end(),
+              [](const OpRow& x, const OpRow& y) { return x.ms > y.ms; });
+    const auto ops = op_times(nodes);
+    fmt::print("\n{}\nslowest nodes\n{}", print(ops, ops.size()), print(slowest, kNodesShown));
   }
-  if (!options.trace.empty()) write_trace(step.session().recorder(), options.trace);
-  return {std::move(json), samples_per_s};
+  return json;
 }
 
 void run(const Options& options) {
   check_target("--json", options.json);
   check_target("--trace", options.trace);
-  const std::vector<int> counts = replica_counts(options.placement);
+  // Efficiency is against one replica, which is measured too.
+  std::vector<int> counts = replica_counts(options.placement);
+  if (std::erase(counts, 1) > 0 || counts.front() != 1) counts.insert(counts.begin(), 1);
   const int most = *std::max_element(counts.begin(), counts.end());
-  const std::int64_t batch =
-      batch_per_replica(options.batch, counts.front(), zoo_entry(options.model).batch);
+  require(options.batch.global == 0 || counts.size() == 1,
+          "--global-batch {}: bench compares replicas of one size; give --batch-per-replica",
+          options.batch.global);
+  const std::int64_t batch = batch_per_replica(options.batch, 1, zoo_entry(options.model).batch);
+
+  // In turns, so that a slow minute of the machine hits all alike.
+  std::vector<std::unique_ptr<Contender>> contenders;
+  std::vector<std::int64_t> steps;
+  for (int replicas : counts) {
+    contenders.push_back(std::make_unique<Contender>(options, replicas, most, batch));
+    steps.push_back(steps_for(options, *contenders.back()));
+  }
+  const std::int64_t rounds = counts.size() == 1 ? 1 : kRounds;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < contenders.size(); ++i) {
+      contenders[i]->measure(steps[i] * (round + 1) / rounds - steps[i] * round / rounds);
+    }
+  }
   Json json;
   json["model"] = options.model;
   json["batch_per_replica"] = batch;
   json["results"] = Json::array();
-  double one_samples_per_s = 0;
-  for (int replicas : counts) {
-    Result result = measure_replicas(options, replicas, most, batch, one_samples_per_s);
-    if (replicas == 1) one_samples_per_s = result.samples_per_s;
-    json["results"].push_back(std::move(result.json));
+  for (const auto& contender : contenders) {
+    json["results"].push_back(
+        result_of(options, *contender, batch, contenders.front()->median_ms()));
+  }
+  if (!options.trace.empty()) {
+    write_trace(contenders.back()->step().session().recorder(), options.trace);
   }
   write_json(json, options.json);
 }

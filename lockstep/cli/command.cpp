@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/train/replicas.h"
 
 namespace lockstep::cli {
 namespace {
@@ -72,13 +73,15 @@ int one_count(const Placement& placement) {
 }
 
 Strategy make_strategy(const Placement& placement, int replicas, int most) {
+  const int split =
+      placement.devices.empty() ? (most > 1 ? most : 0) : logical_cpus_for(placement.devices);
   std::vector<std::string> devices = placement.devices;
   for (int r = static_cast<int>(devices.size()); r < replicas; ++r) {
     devices.push_back(fmt::format("cpu:{}", r));
   }
   devices.resize(static_cast<std::size_t>(replicas));
   return MirroredStrategy({.devices = std::move(devices),
-                           .logical_cpus = placement.devices.empty() && most > 1 ? most : 0,
+                           .logical_cpus = split,
                            .balance = placement.balance == "auto" ? Balance::Auto : Balance::Even});
 }
 

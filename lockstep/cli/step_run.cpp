@@ -43,19 +43,12 @@ StepRun::StepRun(const Strategy& strategy, const StepRunOptions& options)
                                 .inputs = {{DType::F32, batch.inputs[0].shape()}},
                                 .labels = {DType::I32, batch.labels.shape()}};
   step_ = &cache_.get(session_, recipe, signature, split_evenly(samples, session_.size()));
-  session_.replicas().run([&](int r) {
-    const auto i = static_cast<std::size_t>(r);
-    step_->replicas[i]->feed(batch, step_->pieces[i]);
-  });
+  step_->run(session_, batch);
 }
 
 void StepRun::run() {
-  session_.replicas().run([&](int r) {
-    const auto i = static_cast<std::size_t>(r);
-    step_->replicas[i]->run(count_, step_->pieces[i].begin, r);
-  });
-  session_.account_for_run();
-  ++count_;
+  step_->run_again(session_);
+  ++session_.step;
 }
 
 }  // namespace lockstep::cli

@@ -24,8 +24,8 @@ struct StepRunOptions {
 
 class StepRun {
  public:
-  // Traces, plans and makes the executors; synthetic samples, `batch` for each replica, already lie
-  // in their inputs.
+  // Traces, plans, makes the executors and runs a first step; synthetic samples, `batch` for each
+  // replica, then lie in their inputs.
   StepRun(const Strategy& strategy, const StepRunOptions& options);
 
   void run();
@@ -42,7 +42,6 @@ class StepRun {
   Optimizer optimizer_;
   StepCache cache_;
   Step* step_ = nullptr;
-  std::int64_t count_ = 0;
 };
 
 }  // namespace lockstep::cli

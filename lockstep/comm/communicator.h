@@ -35,6 +35,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // How many collectives a rank may have under way.
+  virtual int most_under_way() const = 0;
 
   // Each takes the memory that the rounds will use and outlives them.
   //

@@ -45,6 +45,9 @@ Executor::Executor(Plan plan, const KernelLibrary& library, State& state, Execut
       communication_track_ = &options.recorder->track(options.track + " communication");
     }
   }
+  if (options.gradient_comm != nullptr) {
+    most_under_way_ = static_cast<std::size_t>(options.gradient_comm->most_under_way());
+  }
   for (const PlanStep& step : plan_.steps) bind(step, library, options);
   for (std::size_t s = 0; s < bound_.size(); ++s) {
     if (bound_[s].communication) communication_.push_back(s);
@@ -102,8 +105,12 @@ void Executor::bind_sums(Bound& bound, const Node& node, Communicator& comm) {
   }
   close();
   bound.starts_early = std::ranges::none_of(node.inputs, [&](ValueId id) {
+    NodeId from = plan_.graph.info(id).producer;
+    while (op_def(plan_.graph.node(from).op).view) {
+      from = plan_.graph.info(plan_.graph.node(from).inputs[0]).producer;
+    }
     return std::ranges::any_of(plan_.steps, [&](const PlanStep& step) {
-      return step.stream == kCommunicationStream && step.node == plan_.graph.info(id).producer;
+      return step.stream == kCommunicationStream && step.node == from;
     });
   });
 }
@@ -152,7 +159,7 @@ bool Executor::has_input(std::string_view name) const {
 
 void Executor::run() {
   state_.device().enter();
-  reached_ = started_ = done_ = 0;
+  reached_ = started_ = done_ = under_way_ = 0;
   if (track_ != nullptr) clock_ns_ = now_ns();
   try {
     for (std::size_t s = 0; s < bound_.size(); ++s) {
@@ -194,6 +201,8 @@ void Executor::start_sums() {
     Bound& bound = bound_[communication_[started_]];
     if (bound.kernel != nullptr) continue;
     if (!bound.starts_early && done_ < started_) return;
+    if (under_way_ > 0 && under_way_ + bound.sums.size() > most_under_way_) return;
+    under_way_ += bound.sums.size();
     for (const Bound::Copy& copy : bound.copies) std::memcpy(copy.to, copy.from, copy.bytes);
     if (communication_track_ != nullptr) bound.started_ns = now_ns();
     for (const auto& sum : bound.sums) sum->start();
@@ -222,6 +231,7 @@ void Executor::carry_on() {
         }
       }
       if (!ended) return;
+      under_way_ -= bound.sums.size();
     }
     ++done_;
     start_sums();
@@ -238,6 +248,7 @@ void Executor::drain() {
     if (communication_track_ != nullptr) {
       communication_track_->add(bound.name, SpanKind::Communication, bound.started_ns, clock_ns_);
     }
+    under_way_ -= bound.sums.size();
     ++done_;
     start_sums();
   }

@@ -73,11 +73,13 @@ class Executor {
 
   // While a step runs.
   std::vector<std::size_t> communication_;  // the steps of that stream, in order
-  std::size_t reached_ = 0;                 // how many of them the order of all steps has come to
-  std::size_t started_ = 0;                 // how many of those have been started, sums only
-  std::size_t done_ = 0;                    // how many have ended
-  std::size_t current_ = 0;                 // the step that runs, for messages
-  std::int64_t clock_ns_ = 0;               // up to when the time is accounted for
+  std::size_t most_under_way_ = 0;
+  std::size_t reached_ = 0;    // how many of them the order of all steps has come to
+  std::size_t started_ = 0;    // how many of those have been started, sums only
+  std::size_t done_ = 0;       // how many have ended
+  std::size_t under_way_ = 0;  // collectives that were started and have not ended
+  std::size_t current_ = 0;    // the step that runs, for messages
+  std::int64_t clock_ns_ = 0;  // up to when the time is accounted for
 };
 
 }  // namespace lockstep

@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-// What the value of a variable is where every replica has its own: read as one number, it is the
-// same on all, their sum (metrics), or their mean (moving averages of statistics).
-enum class Aggregation { Mirrored, Sum, Mean };
+// What the value of a variable is where every replica has its own: the same on all, or their sum
+// (metrics).
+enum class Aggregation { Mirrored, Sum };
 
 // Who knows where the memory of a variable is: a model.
 class VariableOwner {

@@ -210,7 +210,6 @@ VariableRef LayerBase::add_variable(const std::string& name, Shape shape, Variab
   variable->dtype = options.dtype;
   variable->shape = std::move(shape);
   variable->trainable = options.trainable;
-  variable->aggregation = options.aggregation;
   variables_.push_back(
       {variable, name, std::move(options.initializer), std::move(options.regularizer)});
   name_variable(variables_.back());

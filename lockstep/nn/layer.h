@@ -61,7 +61,6 @@ class LayerBase {
   struct VariableOptions {
     DType dtype = DType::F32;
     bool trainable = true;
-    Aggregation aggregation = Aggregation::Mirrored;  // of what replicas have each of their own
     std::function<void(Tensor&, std::uint64_t seed)> initializer = {};
     std::function<Value(Value)> regularizer = {};
   };

@@ -168,6 +168,15 @@ LossPair mean_squared_error(Value labels, Value predictions, Value sample_weight
   return MeanSquaredError()(labels, predictions, sample_weight);
 }
 
+Value compute_average_loss(Value per_example, std::int64_t global_batch_size, Value sample_weight) {
+  require(global_batch_size >= 0, "[compute_average_loss] the global batch has {} samples",
+          global_batch_size);
+  Graph& graph = per_example.graph();
+  if (global_batch_size == 0) return graph.scalar(0.0, per_example.dtype());
+  if (sample_weight.defined()) per_example = per_example * sample_weight;
+  return reduce_sum(per_example) / static_cast<double>(global_batch_size);
+}
+
 Loss loss_by_name(const std::string& name) {
   if (name == "sparse_categorical_crossentropy") return SparseCategoricalCrossentropy();
   if (name == "categorical_crossentropy") return CategoricalCrossentropy();

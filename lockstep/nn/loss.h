@@ -55,6 +55,12 @@ LossPair categorical_crossentropy(Value labels, Value logits, Value sample_weigh
 LossPair binary_crossentropy(Value labels, Value logits, Value sample_weight = {});
 LossPair mean_squared_error(Value labels, Value predictions, Value sample_weight = {});
 
+// What a replica adds to the mean over the global batch: the sum of its losses per example, times
+// their weights where there are any, over the size of the global batch; 0 where that is 0. Summed
+// over the replicas it is the mean.
+Value compute_average_loss(Value per_example, std::int64_t global_batch_size,
+                           Value sample_weight = {});
+
 // A loss by Keras's name ("mse", "sparse_categorical_crossentropy", …); UsageError with the names.
 Loss loss_by_name(const std::string& name);
 

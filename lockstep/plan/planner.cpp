@@ -85,16 +85,13 @@ class Planner {
       ++waiting[static_cast<std::size_t>(to)];
     };
     std::map<ValueId, std::vector<int>> readers;  // by root
-    std::map<bool, int> last_sums;  // of a stream: replicas must all start theirs in one order
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
       for (ValueId id : nodes[static_cast<std::size_t>(n)].inputs) {
         edge(graph().info(id).producer, n);
         readers[root_[index(id)]].push_back(n);
       }
-      if (nodes[index(n)].op != Op::AllReduce) continue;
-      const auto [last, first] = last_sums.try_emplace(is_bucket(nodes[index(n)]), n);
-      if (!first) edge(std::exchange(last->second, n), n);
     }
+    chain_sums(edge);
     std::set<ValueId> changed;
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
       for (ValueId id : written(nodes[static_cast<std::size_t>(n)])) {
@@ -151,6 +148,22 @@ class Planner {
     }
     ensure(done == nodes.size(),
            "[plan] two nodes each change a variable that the other one reads");
+  }
+
+  // Replicas must all start the sums of a stream in one order, that of their numbers, whatever else
+  // differs between their graphs.
+  template <class Edge>
+  void chain_sums(const Edge& edge) const {
+    std::map<std::pair<bool, std::int64_t>, int> numbered;
+    const std::vector<Node>& nodes = graph().nodes();
+    for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
+      const Node& node = nodes[index(n)];
+      if (node.op != Op::AllReduce || !node.attrs.has("order")) continue;
+      numbered[{is_bucket(node), node.attrs.integer("order")}] = n;
+    }
+    for (auto next = numbered.begin(), last = next; next != numbered.end(); last = next++) {
+      if (next != last && next->first.first == last->first.first) edge(last->second, next->second);
+    }
   }
 
   // Gradients are added up on a stream of their own, and so is all that follows from them: the

@@ -38,9 +38,24 @@ struct Bucket {
 
 class Buckets {
  public:
-  Buckets(const Graph& graph, BucketSizes sizes) : graph_(graph) {
+  Buckets(const Graph& graph, BucketSizes sizes, BucketMemory& memory) : graph_(graph) {
+    std::map<ValueId, const Variable*> parameter_of;
     for (const Node& node : graph.nodes()) {
-      if (is_bucket(node)) cut(node, sizes);
+      if (node.op != Op::Update) continue;
+      const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
+      for (std::size_t i = kScalars; i < kScalars + count; ++i) {
+        parameter_of[node.inputs[i + count]] = graph.producer(node.inputs[i]).variable.get();
+      }
+    }
+    for (const Node& node : graph.nodes()) {
+      if (!is_bucket(node)) continue;
+      BucketMemory::Parameters parameters;
+      for (ValueId id : node.outputs) {
+        const auto found = parameter_of.find(id);
+        parameters.push_back(found == parameter_of.end() ? nullptr : found->second);
+      }
+      const BucketMemory::Members* known = memory.find(parameters);
+      add(node, known != nullptr ? *known : memory.remember(parameters, cut(node, sizes)));
     }
   }
 
@@ -52,29 +67,39 @@ class Buckets {
   }
 
  private:
-  void cut(const Node& list, BucketSizes sizes) {
+  BucketMemory::Members cut(const Node& list, BucketSizes sizes) const {
     std::vector<std::size_t> order(list.inputs.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    const auto finished = [&](std::size_t i) { return graph_.info(list.inputs[i]).producer; };
-    std::ranges::stable_sort(order, {}, finished);
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return finished(list, i); });
     std::vector<std::size_t> bytes;
     for (std::size_t i : order) bytes.push_back(graph_.bytes(list.inputs[i]));
-
+    BucketMemory::Members buckets;
     std::size_t begin = 0;
     for (std::size_t end : cut_into_buckets(bytes, sizes)) {
-      Bucket bucket{.list = &list, .members = {}, .last_producer = -1};
-      bucket.members.assign(order.begin() + static_cast<std::ptrdiff_t>(begin),
-                            order.begin() + static_cast<std::ptrdiff_t>(end));
-      bucket.last_producer = finished(bucket.members.back());
-      std::ranges::stable_partition(bucket.members, [&](std::size_t i) {
+      std::vector<std::size_t>& members =
+          buckets.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(begin),
+                               order.begin() + static_cast<std::ptrdiff_t>(end));
+      std::ranges::stable_partition(members, [&](std::size_t i) {
         return graph_.type(list.inputs[i]).shape.elements() % kWholeVectors == 0;
       });
-      for (std::size_t turn = 0; turn < bucket.members.size(); ++turn) {
-        place_[list.outputs[bucket.members[turn]]] = {buckets_.size(), turn};
-      }
-      buckets_.push_back(std::move(bucket));
       begin = end;
     }
+    return buckets;
+  }
+
+  void add(const Node& list, const BucketMemory::Members& members) {
+    for (const std::vector<std::size_t>& some : members) {
+      Bucket bucket{.list = &list, .members = some, .last_producer = -1};
+      for (std::size_t turn = 0; turn < some.size(); ++turn) {
+        place_[list.outputs[some[turn]]] = {buckets_.size(), turn};
+        bucket.last_producer = std::max(bucket.last_producer, finished(list, some[turn]));
+      }
+      buckets_.push_back(std::move(bucket));
+    }
+  }
+
+  NodeId finished(const Node& list, std::size_t i) const {
+    return graph_.info(list.inputs[i]).producer;
   }
 
   const Graph& graph_;
@@ -84,30 +109,39 @@ class Buckets {
 
 class Distribution {
  public:
-  Distribution(const Graph& graph, BucketSizes sizes)
-      : graph_(graph), buckets_(graph, sizes), rewriter_(graph) {}
+  Distribution(const Graph& graph, BucketSizes sizes, BucketMemory& memory)
+      : graph_(graph), buckets_(graph, sizes, memory), rewriter_(graph) {}
 
   Graph run() {
     for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes().size()); ++n) {
       const Node& node = graph_.node(n);
       if (node.op == Op::Update) {
         write_updates(node);
-      } else if (!is_bucket(node)) {
+      } else if (node.op != Op::AllReduce) {
         rewriter_.copy(node);
+      } else if (!is_bucket(node)) {
+        rewriter_.copy_as(node, rewriter_.map(node.inputs), numbered(node.attrs, waited_for_++));
       }
-      for (const Bucket& bucket : buckets_.all()) {
-        if (bucket.last_producer == n) write_sums(bucket);
+      for (std::size_t b = 0; b < buckets_.all().size(); ++b) {
+        if (buckets_.all()[b].last_producer == n) write_sums(b);
       }
     }
     return rewriter_.finish();
   }
 
  private:
-  void write_sums(const Bucket& bucket) {
+  static Attrs numbered(Attrs attrs, std::size_t order) {
+    attrs.set("order", static_cast<std::int64_t>(order));
+    return attrs;
+  }
+
+  void write_sums(std::size_t b) {
+    const Bucket& bucket = buckets_.all()[b];
     std::vector<Value> values;
     for (std::size_t i : bucket.members) values.push_back(rewriter_.map(bucket.list->inputs[i]));
     const Graph::NameScope scope(rewriter_.target(), bucket.list->name);
-    const std::vector<Value> sums = all_reduce_gradients(values);
+    const std::vector<Value> sums =
+        rewriter_.target().add(Op::AllReduce, values, numbered(bucket.list->attrs, b));
     for (std::size_t turn = 0; turn < sums.size(); ++turn) {
       rewriter_.set(bucket.list->outputs[bucket.members[turn]], sums[turn]);
     }
@@ -142,16 +176,28 @@ class Distribution {
   const Graph& graph_;
   Buckets buckets_;
   Rewriter rewriter_;
+  std::size_t waited_for_ = 0;  // sums so far that are no buckets
 };
 
 }  // namespace
+
+const BucketMemory::Members* BucketMemory::find(const Parameters& parameters) const {
+  const auto found = known_.find(parameters);
+  return found == known_.end() ? nullptr : &found->second;
+}
+
+const BucketMemory::Members& BucketMemory::remember(Parameters parameters, Members members) {
+  return known_.insert_or_assign(std::move(parameters), std::move(members)).first->second;
+}
 
 void Distribute::run(Graph& graph) {
   ensure(options_.replicas > 0, "a step is distributed over {} replicas", options_.replicas);
   if (options_.replicas == 1) {
     take_out_sums(graph);
   } else {
-    graph = Distribution(graph, options_.buckets).run();
+    BucketMemory own;
+    BucketMemory& memory = options_.memory != nullptr ? *options_.memory : own;
+    graph = Distribution(graph, options_.buckets, memory).run();
   }
 }
 

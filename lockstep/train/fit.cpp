@@ -60,6 +60,7 @@ class FitRun {
   void close_pass();
   std::optional<Element> next_element();
   void train(const Element& element);
+  std::int64_t at_work_ns(int replica) const;
   void observe(const Step& step);
   void check_replicas();
   [[noreturn]] void fail_at_step(const DataError& error) const;
@@ -87,10 +88,8 @@ class FitRun {
   std::unique_ptr<Iterator> iterator_;
   std::int64_t given_in_pass_ = 0;        // batches of this pass, to tell an empty data set
   std::vector<std::int64_t> samples_of_;  // of each replica
-  // Of the step before: its pieces, and how long each replica had been at work by its end.
-  std::vector<Piece> observed_;
-  std::vector<std::int64_t> at_work_ns_ = std::vector<std::int64_t>(samples_of_.size(), 0);
-  std::int64_t samples_here_ = 0;  // samples of this epoch that this call trained on
+  std::vector<std::int64_t> at_work_ns_;  // of each replica, when the step began
+  std::int64_t samples_here_ = 0;         // samples of this epoch that this call trained on
 };
 
 History FitRun::run() {
@@ -290,6 +289,8 @@ void FitRun::train(const Element& element) {
   }
   Step& step = impl_.step_for(StepMode::Train, batch, "fit");
   history_.peak_bytes = std::max(history_.peak_bytes, step.peak_bytes());
+  at_work_ns_.clear();
+  for (int r = 0; r < session_.size(); ++r) at_work_ns_.push_back(at_work_ns(r));
   try {
     step.run(session_, batch);
   } catch (const DataError& error) {
@@ -317,17 +318,19 @@ void FitRun::train(const Element& element) {
   }
 }
 
-// Tells the balancer how long each replica was at work.
+std::int64_t FitRun::at_work_ns(int replica) const {
+  const Track& track = session_.track(replica);
+  return track.total_ns(SpanKind::Compute) + track.total_ns(SpanKind::Input);
+}
+
+// Tells the balancer how long each replica was at work in this step.
 void FitRun::observe(const Step& step) {
   std::vector<double> seconds;
   for (int r = 0; r < session_.size(); ++r) {
-    const Track& track = session_.track(r);
-    const std::int64_t total = track.total_ns(SpanKind::Compute) + track.total_ns(SpanKind::Input);
-    std::int64_t& before = at_work_ns_[static_cast<std::size_t>(r)];
-    seconds.push_back(static_cast<double>(total - std::exchange(before, total)) * 1e-9);
+    const std::int64_t before = at_work_ns_[static_cast<std::size_t>(r)];
+    seconds.push_back(static_cast<double>(at_work_ns(r) - before) * 1e-9);
   }
-  if (step.pieces == observed_) impl_.balancer->observe(step.pieces, seconds);
-  observed_ = step.pieces;
+  impl_.balancer->observe(step.pieces, seconds);
 }
 
 void FitRun::check_replicas() {

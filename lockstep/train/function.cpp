@@ -105,17 +105,14 @@ void Function::settle_session(const Graph& graph) {
         models_, [&](const Model& model) { return &model.impl() == impl.get(); });
     if (!known) models_.push_back(Model(impl));
   }
-  const std::shared_ptr<Replicas>& wanted = strategy_.impl().replicas;
-  if (session_ == nullptr) {
-    const auto there = std::ranges::find_if(models_, [&](const Model& model) {
-      return model.impl().current != nullptr && model.impl().current->shared_replicas() == wanted;
-    });
-    session_ = there != models_.end()
-                   ? there->impl().current
-                   : std::make_shared<Session>(SessionOptions{
-                         .replicas = wanted,
-                         .seed = models_.empty() ? 0 : models_.front().impl().options.seed});
+  // All functions of a strategy share one session: what one leaves in a variable, others find.
+  std::shared_ptr<Session>& shared = strategy_.impl().session;
+  if (shared == nullptr) {
+    shared = std::make_shared<Session>(
+        SessionOptions{.replicas = strategy_.impl().replicas,
+                       .seed = models_.empty() ? 0 : models_.front().impl().options.seed});
   }
+  session_ = shared;
   for (const Model& model : models_) {
     require(!model.impl().progress, "[function] fit is running on one of the models");
     if (model.impl().current != session_) model.impl().move_to(session_);
@@ -198,7 +195,7 @@ std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& ar
   std::vector<std::vector<Tensor>> results(steps.front()->results);
   for (std::vector<Tensor>& values : results) values.resize(steps.size());
 
-  session.replicas().run([&](int r) {
+  session.run([&](int r) {
     const auto place = static_cast<std::size_t>(r);
     Executor& executor = *steps[place]->executor;
     {
@@ -221,7 +218,6 @@ std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& ar
       results[i][place] = on_host(executor.output(result_name(i)));
     }
   });
-  session.account_for_run();
   if (steps.front()->trains) ++session.step;
   std::vector<PerReplica> values;
   if (steps.front()->loss) {
@@ -234,7 +230,8 @@ std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& ar
 
 std::vector<PerReplica> Function::run_on_replicas(const Strategy& strategy,
                                                   const std::vector<PerReplica>& arguments) {
-  require(strategy_.defined() && strategy.impl().replicas == strategy_.impl().replicas,
+  require(strategy_.defined() && strategy.defined() &&
+              strategy.impl().replicas == strategy_.impl().replicas,
           "[run] the function was not made by this strategy: make it with strategy.function(…)");
   for (const Model& model : models_) {
     if (model.impl().current == session_) continue;

@@ -20,6 +20,7 @@ std::shared_ptr<Session> Model::Impl::new_session() const {
 void Model::Impl::move_to(std::shared_ptr<Session> session) {
   const std::shared_ptr<Session> before = std::exchange(current, std::move(session));
   steps.clear();
+  balancer.reset();
   if (before == nullptr || before == current) return;
   current->take(*before, network->variables());
   if (!compiled) return;

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// The sum over axis 0, in f64 for floats and i64 for integers.
+// Adds up rows, in f64.
 template <class T>
 void add_rows(const Tensor& from, std::span<double> sums) {
   const std::span<const T> values = from.values<T>();
@@ -56,15 +56,17 @@ Reduced reduce_values(ReduceOp op, const PerReplica& values, int replicas,
   double weight = 0;
   for (int r = 0; r < replicas; ++r) {
     const Tensor& value = values.at(r);
-    require(options.axis || value.shape() == first.shape(),
-            "[reduce] the values have the shapes {} and {}: use axis = 0 to reduce over samples",
-            first.shape(), value.shape());
+    const bool alike = options.axis ? value.shape().rank() == first.shape().rank() &&
+                                          value.shape().with(0, 0) == first.shape().with(0, 0)
+                                    : value.shape() == first.shape();
+    require(alike, "[reduce] the values have the shapes {} and {}{}", first.shape(), value.shape(),
+            options.axis ? "" : ": use axis = 0 to reduce over samples");
     if (value.elements() > 0) {
       dispatch(value.dtype(), [&](auto zero) { add_rows<decltype(zero)>(value, sums); });
     }
     rows += options.axis ? static_cast<double>(value.shape()[0]) : 1.0;
     if (!values.weights().empty()) {
-      weight += values.weights()[static_cast<std::size_t>(r)].item();
+      weight += values.weights()[values.shared() ? 0 : static_cast<std::size_t>(r)].item();
     }
   }
   if (op == ReduceOp::Mean) {

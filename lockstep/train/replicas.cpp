@@ -6,12 +6,15 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/cpu/affinity.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/profile/recorder.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
 namespace {
+
+constexpr std::int64_t kMostLookNs = 200'000;
 
 // The number of a logical CPU device; UsageError, with what there is, for any other name.
 int cpu_index(const std::string& name) {
@@ -35,7 +38,7 @@ int logical_cpus_for(const std::vector<std::string>& devices) {
   return count;
 }
 
-Replicas::Replicas(const ReplicaOptions& options) : buckets_(options.buckets) {
+Replicas::Replicas(const ReplicaOptions& options) : kept_(true), buckets_(options.buckets) {
   const std::vector<std::string> names =
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
   require(std::set(names.begin(), names.end()).size() == names.size(),
@@ -60,8 +63,12 @@ Replicas::Replicas(const ReplicaOptions& options) : buckets_(options.buckets) {
           LocalGroupOptions{.names = names, .timeout = options.timeout}));
     }
   }
+  // A device of several cores has threads of OpenMP's that belong to the thread that runs it.
+  caller_runs_first_ = owned_.front()->cores().size() == 1;
   try {
-    for (int r = 0; r < size(); ++r) threads_.emplace_back([this, r] { serve(r); });
+    for (int r = caller_runs_first_ ? 1 : 0; r < size(); ++r) {
+      threads_.emplace_back([this, r] { serve(r); });
+    }
   } catch (...) {
     end_threads();
     throw;
@@ -137,32 +144,68 @@ void Replicas::measure_link() {
       buckets_, {.latency_s = latency, .bytes_per_s = static_cast<double>(kLarge) / transfer});
 }
 
-void Replicas::run_job(Job job) {
+// Waits until a number is another one: looks at it for a while, since a thread that sleeps is slow
+// to wake, then sleeps.
+template <class T>
+T await_change(const std::atomic<T>& number, T seen, std::int64_t look_ns) {
+  const std::int64_t begin = now_ns();
+  for (int look = 1;; ++look) {
+    const T now = number;
+    if (now != seen) return now;
+    __builtin_ia32_pause();
+    if (look % 64 == 0 && now_ns() - begin > look_ns) break;
+  }
+  number.wait(seen);
+  return number;
+}
+
+void Replicas::run_job(Job job, std::span<Track* const> tracks) {
   const std::lock_guard lock(one_at_a_time_);
   asked_ns_ = now_ns();
   job_ = job;
-  if (threads_.empty()) {
+  if (!threaded()) {
     devices_.front()->enter();
     times_[0].begin_ns = asked_ns_;
     job_.call(job_.f, 0);
     times_[0].end_ns = now_ns();
     return;
   }
-  running_ = size();
-  ++round_;
-  round_.notify_all();
-  for (std::int32_t left = running_; left != 0; left = running_) running_.wait(left);
+  if (!threads_.empty()) {
+    running_ = static_cast<std::int32_t>(threads_.size());
+    ++round_;
+    round_.notify_all();
+  }
+  if (caller_runs_first_) {
+    const KeepAffinity affinity;
+    device(0).settle();
+    call(0);
+  }
+  for (std::int32_t left = running_; left != 0;) left = await_change(running_, left, kMostLookNs);
+  account(tracks);
   const int failed = first_failed_.exchange(-1);
   if (failed < 0) return;
   for (const auto& group : groups_) group->reset();
   rethrow(failed);
 }
 
+void Replicas::account(std::span<Track* const> tracks) const {
+  std::int64_t last = 0;
+  for (const ReplicaTimes& times : times_) last = std::max(last, times.end_ns);
+  const std::int64_t now = now_ns();
+  for (std::size_t r = 0; r < tracks.size(); ++r) {
+    tracks[r]->add("wake", SpanKind::Host, asked_ns_, times_[r].begin_ns);
+    tracks[r]->add("wait for the others", SpanKind::Wait, times_[r].end_ns, last);
+    tracks[r]->add("join", SpanKind::Host, last, now);
+  }
+}
+
 void Replicas::serve(int replica) {
   device(replica).settle();
+  const ReplicaTimes& last = times_[static_cast<std::size_t>(replica)];
   for (std::uint32_t seen = 0;;) {
-    round_.wait(seen);
-    seen = round_;
+    // In proportion to a job, so that idle replicas do not keep others from the core.
+    const std::int64_t look = std::min((last.end_ns - last.begin_ns) / 4, kMostLookNs);
+    seen = await_change(round_, seen, look);
     if (closing_) return;
     call(replica);
     if (--running_ == 0) running_.notify_one();

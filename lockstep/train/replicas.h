@@ -8,12 +8,14 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/comm/local/local_group.h"
 #include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/profile/recorder.h"
 #include "lockstep/strategy/buckets.h"
 
 namespace lockstep {
@@ -30,7 +32,7 @@ struct ReplicaOptions {
 // highest number. UsageError for names of anything else.
 int logical_cpus_for(const std::vector<std::string>& devices);
 
-// What the last call of run() took on a replica, on the recorder's clock.
+// What a call of run() took on a replica, on the recorder's clock.
 struct ReplicaTimes {
   std::int64_t begin_ns = 0;
   std::int64_t end_ns = 0;
@@ -38,7 +40,8 @@ struct ReplicaTimes {
 
 class Replicas {
  public:
-  // A thread for each device, which does nothing else and is kept on the device's cores.
+  // A thread for each device, which is kept on the device's cores. Where a device is one core, the
+  // caller's own thread runs the first replica, on that core while it does.
   explicit Replicas(const ReplicaOptions& options);
   // One replica, run by whichever thread asks for it, on a device of the caller's, or, where there
   // is none, on all cores.
@@ -47,8 +50,8 @@ class Replicas {
   Replicas(const Replicas&) = delete;
   Replicas& operator=(const Replicas&) = delete;
 
-  // Whether replicas have threads of their own.
-  bool threaded() const { return !threads_.empty(); }
+  // Whether replicas are kept to their devices' cores, apart from what the caller does.
+  bool threaded() const { return kept_; }
   int size() const { return static_cast<int>(devices_.size()); }
   Device& device(int replica) const { return *devices_[static_cast<std::size_t>(replica)]; }
   std::vector<std::string> names() const;
@@ -60,28 +63,33 @@ class Replicas {
   // Calls f(replica) on every replica's thread and returns when all have returned. An exception of
   // one stops the others where they wait for it, and reaches the caller, of the same kind, with the
   // replica's name; what the others then ran into is dropped. One call at a time; others wait.
+  //
+  // On `tracks`, one a replica, stands afterwards what each did beside f: before it began and
+  // behind the last one to end is the host's time; between its own end and the last one's it
+  // waited.
   template <class F>
-  void run(F&& f) {
-    run_job({&f, [](void* f, int replica) {
-               (*static_cast<std::remove_reference_t<F>*>(f))(replica);
-             }});
+  void run(F&& f, std::span<Track* const> tracks = {}) {
+    const auto call = [](const void* f, int replica) {
+      (*static_cast<const std::remove_reference_t<F>*>(f))(replica);
+    };
+    run_job({&f, call}, tracks);
   }
-  // When the last run was asked for, and when each replica began and ended.
-  std::int64_t asked_ns() const { return asked_ns_; }
-  const std::vector<ReplicaTimes>& times() const { return times_; }
 
  private:
   struct Job {
-    void* f = nullptr;
-    void (*call)(void* f, int replica) = nullptr;
+    const void* f = nullptr;
+    void (*call)(const void* f, int replica) = nullptr;
   };
-  void run_job(Job job);
+  void run_job(Job job, std::span<Track* const> tracks);
+  void account(std::span<Track* const> tracks) const;
   void serve(int replica);
   void end_threads();
   void call(int replica) noexcept;
   [[noreturn]] void rethrow(int replica);
   void measure_link();
 
+  bool kept_ = false;
+  bool caller_runs_first_ = false;
   std::vector<std::unique_ptr<CpuDevice>> owned_;
   std::vector<Device*> devices_;
   std::vector<std::unique_ptr<LocalGroup>> groups_;  // one a stream
@@ -97,7 +105,7 @@ class Replicas {
   std::vector<std::exception_ptr> errors_;
   std::int64_t asked_ns_ = 0;
   std::vector<ReplicaTimes> times_;
-  std::vector<std::thread> threads_;  // none: the caller's
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "lockstep/base/error.h"
 #include "lockstep/passes/pipeline.h"
@@ -17,13 +18,6 @@ void add_to(Tensor& total, const Tensor& value) {
     const std::span<T> sum = total.values<T>();
     const std::span<const T> more = value.values<T>();
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<T>(sum[i] + more[i]);
-  });
-}
-
-void divide(Tensor& total, int by) {
-  dispatch(total.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    for (T& value : total.values<T>()) value = static_cast<T>(value / static_cast<T>(by));
   });
 }
 
@@ -44,13 +38,14 @@ Session::Session(const SessionOptions& options)
 }
 
 void Session::make_executors(std::span<ExecutorOrder> orders) {
-  const DistributeOptions distribution{.replicas = size(), .buckets = replicas_->buckets()};
+  const DistributeOptions distribution{
+      .replicas = size(), .buckets = replicas_->buckets(), .memory = &bucket_memory_};
   for (ExecutorOrder& order : orders) {
     std::vector<std::unique_ptr<Pass>> passes;
     passes.push_back(std::make_unique<Distribute>(distribution));
     run_passes(order.graph, passes);
   }
-  const auto known = states_.front()->variables().size();
+  const std::vector<VariableRef> known = states_.front()->variables();
   const bool decides = !laid_out_ && trains(orders.front().graph);
   ensure(!decides || std::ssize(orders) == size(), "{} of {} replicas lay out their variables",
          orders.size(), size());
@@ -82,7 +77,7 @@ void Session::make_executors(std::span<ExecutorOrder> orders) {
                         .compute_comm = replicas_->communicator(r, kComputeStream),
                         .gradient_comm = replicas_->communicator(r, kCommunicationStream)});
   });
-  mirror_from_first(decides ? 0 : known);
+  mirror_from_first(known);
 }
 
 std::unique_ptr<Executor> Session::make_executor(Graph graph) {
@@ -107,22 +102,32 @@ void Session::lay_out(const Graph& graph) {
 }
 
 void Session::add(const VariableRef& variable) {
-  const auto known = states_.front()->variables().size();
+  if (states_.front()->has(*variable)) return;
+  const std::vector<VariableRef> known = states_.front()->variables();
   for (const auto& state : states_) state->add(variable);
   mirror_from_first(known);
 }
 
-// What was added behind the first `known` variables starts as the first replica has it, whatever an
-// initialiser of the user's own drew on the others. Sums start on the first alone.
-void Session::mirror_from_first(std::size_t known) {
+// What is not among the known starts as the first replica has it, whatever an initialiser of the
+// user's own drew on the others; sums start on the first alone.
+void Session::mirror_from_first(std::span<const VariableRef> known) {
   if (size() == 1) return;
-  const State& first = *states_.front();
-  const std::vector<VariableRef> all = first.variables();
-  for (std::size_t i = known; i < all.size(); ++i) {
-    if (all[i]->aggregation == Aggregation::Sum) continue;
-    for (std::size_t r = 1; r < states_.size(); ++r) {
-      states_[r]->set(*all[i], first.get(*all[i]));
-    }
+  const std::set<VariableRef> old(known.begin(), known.end());
+  for (const VariableRef& variable : states_.front()->variables()) {
+    if (!old.contains(variable)) mirror(variable);
+  }
+}
+
+void Session::mirror(const VariableRef& variable) {
+  const bool sum = variable->aggregation == Aggregation::Sum;
+  const Tensor value =
+      sum ? Tensor(variable->dtype, variable->shape) : states_.front()->get(*variable);
+  for (std::size_t r = 1; r < states_.size(); ++r) states_[r]->set(*variable, value);
+}
+
+void Session::mirror_again() {
+  for (const VariableRef& variable : states_.front()->variables()) {
+    if (variable->aggregation == Aggregation::Mirrored) mirror(variable);
   }
 }
 
@@ -131,7 +136,6 @@ Tensor Session::get(const VariableRef& variable) {
   Tensor value = states_.front()->get(*variable);
   if (variable->aggregation == Aggregation::Mirrored || size() == 1) return value;
   for (std::size_t r = 1; r < states_.size(); ++r) add_to(value, states_[r]->get(*variable));
-  if (variable->aggregation == Aggregation::Mean) divide(value, size());
   return value;
 }
 
@@ -162,19 +166,6 @@ void Session::expect_mirrored() const {
              variable->name, replicas_->device(0).name(), r,
              replicas_->device(static_cast<int>(r)).name(), step);
     }
-  }
-}
-
-void Session::account_for_run() {
-  if (!replicas_->threaded()) return;
-  std::int64_t last = 0;
-  for (const ReplicaTimes& times : replicas_->times()) last = std::max(last, times.end_ns);
-  const std::int64_t now = now_ns();
-  for (int r = 0; r < size(); ++r) {
-    const ReplicaTimes& times = replicas_->times()[static_cast<std::size_t>(r)];
-    track(r).add("wake", SpanKind::Host, replicas_->asked_ns(), times.begin_ns);
-    track(r).add("wait for the others", SpanKind::Wait, times.end_ns, last);
-    track(r).add("join", SpanKind::Host, last, now);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "lockstep/exec/state.h"
 #include "lockstep/kernels/kernel.h"
 #include "lockstep/profile/recorder.h"
+#include "lockstep/strategy/distribute.h"
 #include "lockstep/train/replicas.h"
 
 namespace lockstep {
@@ -56,9 +57,14 @@ class Session {
   // bits on all of them.
   void expect_mirrored() const;
 
-  // Behind a run of all replicas: what each did beside its own work, on its track. Before it began
-  // and behind the last one to end is the host's; between its own end and the last one's it waited.
-  void account_for_run();
+  // Calls f(replica) on every replica's thread, and leaves on their tracks what each did beside it.
+  template <class F>
+  void run(F&& f) {
+    replicas_->run(std::forward<F>(f), tracks_);
+  }
+  // Gives all replicas the first one's values, where a step failed on its way: some may have made
+  // more of the update than others.
+  void mirror_again();
 
   Replicas& replicas() const { return *replicas_; }
   const std::shared_ptr<Replicas>& shared_replicas() const { return replicas_; }
@@ -77,7 +83,8 @@ class Session {
   void lay_out(const Graph& graph);
   // Adds what is missing, on every replica, with the first one's bits.
   void add(const VariableRef& variable);
-  void mirror_from_first(std::size_t known);
+  void mirror_from_first(std::span<const VariableRef> known);
+  void mirror(const VariableRef& variable);
 
   std::shared_ptr<Replicas> replicas_;
   const KernelLibrary* kernels_;
@@ -87,6 +94,7 @@ class Session {
   std::vector<Track*> tracks_;
   Track* host_track_;
   std::vector<std::unique_ptr<State>> states_;  // one a replica
+  BucketMemory bucket_memory_;
   bool laid_out_ = false;
   std::uint64_t generation_ = 0;
 };

@@ -164,15 +164,40 @@ void ReplicaStep::run(std::int64_t step, std::int64_t first_row, int replica) {
 }
 
 void Step::run(Session& session, const Batch& batch) {
-  session.replicas().run([&](int r) {
+  const auto on_replica = [&](int r) {
     const auto i = static_cast<std::size_t>(r);
     {
       ScopedSpan span(session.track(r), "copy batch", SpanKind::Input);
       replicas[i]->feed(batch, pieces[i]);
     }
-    replicas[i]->run(session.step, pieces[i].begin, r);
-  });
-  session.account_for_run();
+    run_piece(session, r);
+  };
+  run_together(session, on_replica);
+}
+
+void Step::run_again(Session& session) {
+  run_together(session, [&](int r) { run_piece(session, r); });
+}
+
+void Step::run_piece(Session& session, int replica) {
+  const auto i = static_cast<std::size_t>(replica);
+  try {
+    replicas[i]->run(session.step, pieces[i].begin, replica);
+  } catch (const DataError& error) {
+    if (pieces.size() == 1) throw;
+    fail<DataError>("rows {} to {} of the batch: {}", pieces[i].begin, pieces[i].end - 1,
+                    error.what());
+  }
+}
+
+template <class F>
+void Step::run_together(Session& session, F&& f) {
+  try {
+    session.run(f);
+  } catch (...) {
+    session.mirror_again();
+    throw;
+  }
 }
 
 double Step::loss_sum() const {

@@ -92,14 +92,21 @@ struct Step {
   std::vector<Piece> pieces;
   bool planned = false;  // whether a replica's step had to be made
 
-  // Feeds every replica its piece and runs it.
+  // Feeds every replica its piece and runs it; an error in the data says which rows it is about.
   void run(Session& session, const Batch& batch);
+  // Runs with what was fed before.
+  void run_again(Session& session);
   double loss_sum() const;
   double weight() const;
   // The outputs of the whole batch: those of the pieces one behind the other, copied.
   std::vector<Tensor> outputs() const;
   const Plan& plan() const { return replicas.front()->plan(); }
   std::size_t peak_bytes() const;  // of the replica that needs most
+
+ private:
+  void run_piece(Session& session, int replica);
+  template <class F>
+  void run_together(Session& session, F&& f);
 };
 
 // The steps made last, by replica and signature.

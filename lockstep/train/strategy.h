@@ -22,6 +22,7 @@ namespace lockstep {
 class Dataset;
 class Function;
 class Replicas;
+class Session;
 template <std::size_t Parts>
 class DistributedDataset;
 
@@ -53,7 +54,8 @@ class Strategy {
   PerReplica run(Function& f, const Arguments&... arguments) const;
   std::vector<PerReplica> run_all(Function& f, const std::vector<PerReplica>& arguments) const;
 
-  // Splits batches of the global size over the replicas (distributed.h), `Parts` tensors each:
+  // Splits batches of the global size evenly over the replicas (distributed.h), `Parts` tensors
+  // each:
   //   for (auto& [images, labels] : strategy.distribute(batches)) …
   template <std::size_t Parts = 2>
   DistributedDataset<Parts> distribute(const Dataset& batches) const;
@@ -71,6 +73,7 @@ class Strategy {
     std::shared_ptr<Replicas> replicas;
     Balance balance = Balance::Even;
     std::int64_t check_replicas_every = 0;
+    mutable std::shared_ptr<Session> session = {};  // of its functions
   };
   const Impl& impl() const { return *impl_; }
 
@@ -85,7 +88,8 @@ struct MirroredOptions {
   // "cpu:0", "cpu:1": logical devices that split the machine's cores between them, a replica each.
   // None: every device there is; on a machine without GPUs one replica on all cores.
   std::vector<std::string> devices = {};
-  // Into how many logical devices the cores are split; 0: as the names need.
+  // Into how many logical devices the cores are split; 0: as the names need. Without names the one
+  // replica gets the first of them.
   int logical_cpus = 0;
   // Auto: pieces of a batch follow the measured speed of each replica.
   Balance balance = Balance::Even;

@@ -37,6 +37,7 @@ TEST(Cli, WrongFlagsGetOneLineAndCodeTwo) {
   expect_wrong_use(program, "bench --batch-per-replica 0", "--batch-per-replica");
   expect_wrong_use(program, "bench --devices cuda:0", "cuda:0");
   expect_wrong_use(program, "bench --replicas 0", "--replicas");
+  expect_wrong_use(program, "bench --replicas 1,2 --global-batch 64", "--global-batch 64");
   expect_wrong_use(program, "bench --replicas 3 --devices cpu:0,cpu:1", "--replicas 3");
   expect_wrong_use(program, "bench --replicas 2 --strategy one-device", "one-device");
   expect_wrong_use(program, "train --replicas 1,2 --data synthetic", "--replicas 1,2");

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "lockstep/train/model_impl.h"
 #include "train/replica_runs.h"
 
 namespace lockstep::testing {
@@ -35,8 +36,15 @@ CompileOptions options(const Strategy& strategy, Optimizer optimizer = Adam()) {
 // Samples in a shuffled order, augmented by noise that follows the sample and not the replica, in
 // batches of 13: no number of replicas divides them, and the last one has 5.
 Dataset uneven_batches(const Samples& samples) {
+  const RandomMapFunction noisy = [](const Element& sample, RandomSequence& random) {
+    Element result = sample;
+    result[0] = sample[0].clone();
+    for (float& value : result[0].values<float>()) value += 0.1f * (random.uniform() - 0.5f);
+    return result;
+  };
   return Dataset::from_tensors({samples.x, samples.y, samples.weight})
       .shuffle({.buffer = 70, .seed = 2})
+      .map(noisy, {.seed = 5})
       .batch(13)
       .prefetch();
 }
@@ -114,6 +122,85 @@ TEST(Mirrored, BucketsOfAnySizeGiveTheSameBits) {
   EXPECT_EQ(weights[0], weights[2]);
 }
 
+TEST(Mirrored, PiecesThatFollowTheSpeedsGiveTheLossesOfEvenOnes) {
+  const Samples samples = make_samples(64);
+  const Dataset batches = Dataset::from_tensors({samples.x, samples.y}).batch(16).repeat();
+  std::vector<std::vector<double>> losses;
+  for (const Balance balance : {Balance::Even, Balance::Auto}) {
+    Model model = make_mlp();
+    model.compile(options(mirrored(3, {.balance = balance})));
+    LossesOf seen;
+    const CallbackRef uneven =
+        LambdaCallback({.on_batch_end = [&](Model& trained, std::int64_t step, const BatchLogs&) {
+          if (balance == Balance::Even || step % 10 != 0) return;
+          // Says that the last replica is slower and slower.
+          const std::vector<Piece> pieces = trained.impl().balancer->split(16);
+          std::vector<double> seconds;
+          for (std::size_t r = 0; r < pieces.size(); ++r) {
+            const double each = r == 2 ? 1.0 + static_cast<double>(step) : 1.0;
+            seconds.push_back(each * static_cast<double>(pieces[r].size()));
+          }
+          for (int i = 0; i < 8; ++i) trained.impl().balancer->observe(pieces, seconds);
+        }});
+    const History history =
+        model.fit(batches, {.steps_per_epoch = 40, .callbacks = {seen.callback(), uneven}});
+    if (balance == Balance::Auto) {
+      EXPECT_LT(history.replicas[2].samples, history.replicas[0].samples);
+    }
+    losses.push_back(seen.losses);
+  }
+  expect_close(losses[0], losses[1], 1e-5);
+}
+
+TEST(Mirrored, MoreBucketsThanCanBeUnderWayAtOnce) {
+  const Samples samples = make_samples(8);
+  std::vector<Layer> layers = {Flatten()};
+  for (int i = 0; i < 50; ++i) layers.push_back(Dense({.units = 6, .activation = "tanh"}));
+  layers.push_back(Dense({.units = 4}));
+  std::vector<std::vector<double>> losses;
+  for (int replicas : {1, 3}) {
+    Sequential model(layers);
+    model.compile(options(mirrored(replicas, {.buckets = {.first_bytes = 1, .bytes = 1}})));
+    LossesOf seen;
+    model.fit(Dataset::from_tensors({samples.x, samples.y}).batch(7).repeat(),
+              {.steps_per_epoch = 20, .callbacks = {seen.callback()}});
+    losses.push_back(seen.losses);
+  }
+  expect_close(losses[0], losses[1], 1e-5);
+}
+
+// A bias for each place of a sample, (1, places): on a replica with one sample its gradient is
+// finished at another place in the graph than on the others.
+class PlaceBias final : public LayerBase {
+ public:
+  std::string kind() const override { return "PlaceBias"; }
+  void build(std::span<const ValueType> inputs) override {
+    bias_ = add_variable("bias", Shape{1, inputs[0].shape[1]}, {});
+  }
+  Value call(std::span<const Value> inputs, const CallOptions&) override {
+    return only(inputs) + only(inputs).graph().variable(bias_);
+  }
+
+ private:
+  VariableRef bias_;
+};
+
+TEST(Mirrored, ReplicasCutTheirGradientsAlikeWhateverTheirGraphs) {
+  const Samples samples = make_samples(13);
+  std::vector<std::vector<double>> losses;
+  for (int replicas : {1, 4}) {  // 4, 4, 4 and 1 samples
+    Sequential model({Flatten(), Dense({.units = 4, .activation = "tanh"}), make_layer<PlaceBias>(),
+                      Dense({.units = 4, .activation = "tanh"}), make_layer<PlaceBias>(),
+                      Dense({.units = 4})});
+    model.compile(options(mirrored(replicas, {.buckets = {.first_bytes = 100, .bytes = 100}})));
+    LossesOf seen;
+    model.fit(Dataset::from_tensors({samples.x, samples.y}).batch(13).repeat(),
+              {.steps_per_epoch = 20, .callbacks = {seen.callback()}});
+    losses.push_back(seen.losses);
+  }
+  expect_close(losses[0], losses[1], 1e-5);
+}
+
 TEST(Mirrored, ReplicasWithoutSamplesTakePartAndAddNothing) {
   const Samples samples = make_samples(10);
   const Dataset batches =
@@ -148,6 +235,24 @@ TEST(Mirrored, BatchNormWithoutSamplesAddsNothing) {
       EXPECT_TRUE(std::ranges::all_of(values, [](float v) { return std::isfinite(v); }));
     }
   }
+}
+
+TEST(Mirrored, AReplicaThatNeverHasSamplesLeavesTheMovingStatisticsAlone) {
+  const Samples samples = make_samples(4);
+  std::vector<Logs> evaluated;
+  std::vector<double> means;
+  for (int replicas : {2, 3}) {  // 2 + 2, and 2 + 2 + 0 samples
+    Sequential model({BatchNormalization({.momentum = 0.5}), Flatten(), Dense({.units = 4})});
+    model.compile(options(mirrored(replicas), SGD({.learning_rate = 0.01})));
+    const Dataset batches = Dataset::from_tensors({samples.x, samples.y}).batch(4);
+    model.fit(batches, {.epochs = 3});
+    evaluated.push_back(model.evaluate(batches));
+    for (const VariableRef& variable : model.variables()) {
+      if (variable->name.ends_with("moving_mean")) means.push_back(model.value(variable).item());
+    }
+  }
+  EXPECT_NEAR(means[0], means[1], 1e-6);
+  EXPECT_NEAR(evaluated[0]["loss"], evaluated[1]["loss"], 1e-5);
 }
 
 TEST(Mirrored, PredictGivesEverySampleOnceAndInOrder) {
@@ -222,8 +327,8 @@ Model make_small_resnet() {
 }
 
 TEST_P(EveryNumberOfReplicas, GivesTheLossesOfOneWithSynchronisedBatchNorm) {
-  const Optimizer optimizers[] = {SGD({.learning_rate = 0.05, .momentum = 0.9}),
-                                  SGD({.learning_rate = 0.05, .momentum = 0.9})};
+  const Optimizer optimizers[] = {SGD({.learning_rate = 0.01, .momentum = 0.9}),
+                                  SGD({.learning_rate = 0.01, .momentum = 0.9})};
   const Trained one = train(make_small_resnet, 1, 9, optimizers[0]);
   const Trained many = train(make_small_resnet, GetParam(), 9, optimizers[1]);
   ASSERT_GE(one.losses.size(), 50u);
@@ -303,6 +408,32 @@ TEST(Mirrored, ACheckpointGoesOnOnAnotherNumberOfReplicas) {
              {.epochs = 4, .callbacks = {losses.callback()}, .resume = file});
   std::filesystem::remove(file);
   expect_close(expected.losses, losses.losses, 1e-5);
+}
+
+TEST(Mirrored, TheReportNamesASlowReplica) {
+  History history;
+  history.seconds = 1;
+  history.replicas = {
+      {.device = "cpu:0", .attribution = {.compute = 0.6, .wait = 0.4}, .samples = 10},
+      {.device = "cpu:1", .attribution = {.compute = 1.0}, .samples = 10}};
+  EXPECT_NE(history.report().find("cpu:1 is the slowest replica: cpu:0 waited for it 40%"),
+            std::string::npos)
+      << history.report();
+}
+
+TEST(Mirrored, ReplicasGoOnBehindAnErrorOfOne) {
+  const MirroredStrategy strategy = mirrored(4);
+  Function take = strategy.function([](const ReplicaContext& context, Value table, Value index) {
+    return context.all_reduce(ReduceOp::Sum, reduce_sum(gather(table, index)));
+  });
+  const Tensor table = Tensor::of(std::vector<float>{1, 2}, {2});
+  const Tensor good = Tensor::of(std::vector<std::int32_t>{1}, {1});
+  const Tensor bad = Tensor::of(std::vector<std::int32_t>{7}, {1});
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_THROW(strategy.run(take, table, PerReplica(std::vector{good, good, bad, good})),
+                 DataError);
+    EXPECT_EQ(strategy.run(take, table, good).at(3).item(), 8.0);
+  }
 }
 
 TEST(Mirrored, DevicesThatAreNotThereAreNamed) {

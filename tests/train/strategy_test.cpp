@@ -101,6 +101,29 @@ TEST(Reduce, OverAxisZeroDividesByTheTrueNumberOfElements) {
   EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Mean, with_empty, {.axis = 0})), 3);
 }
 
+TEST(CustomLoop, FunctionsOfOneStrategyShareTheirVariables) {
+  const MirroredStrategy strategy = mirrored(2);
+  auto made = std::make_shared<Variable>();
+  made->name = "count";
+  const VariableRef count = made;
+  Function add = strategy.function([&](Value x) { assign(count, x.graph().variable(count) + x); });
+  Function read = strategy.function(
+      [&](const ReplicaContext& context) { return context.graph().variable(count) * 1.0; });
+  strategy.run(add, PerReplica(std::vector{Tensor::scalar(1.0f), Tensor::scalar(2.0f)}));
+  const PerReplica counted = strategy.run(read);
+  EXPECT_EQ(counted.at(0).item(), 1.0);
+  EXPECT_EQ(counted.at(1).item(), 2.0);
+}
+
+TEST(CustomLoop, AverageLossesOfTheReplicasAddUpToTheMean) {
+  const MirroredStrategy strategy = mirrored(3);
+  Function loss = strategy.function([](Value x) { return compute_average_loss(x, 4); });
+  const Tensor x = Tensor::of(std::vector<float>{1, 2, 3, 6}, {4});
+  for (auto& [values] : strategy.distribute<1>(Dataset::from_tensors({x}).batch(4))) {
+    EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Sum, strategy.run(loss, values))), 3);
+  }
+}
+
 TEST(Distribute, SplitsAsTfDistributeDoes) {
   const MirroredStrategy strategy = mirrored(3);
   const Tensor x = Tensor::of(std::vector<std::int32_t>{0, 1, 2, 3}, {4});

@@ -64,6 +64,7 @@ class LocalCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return rendezvous_.size(); }
+  int most_under_way() const override { return static_cast<int>(Rendezvous::kSlots); }
 
   std::unique_ptr<Collective> all_reduce(std::span<std::byte> data, DType dtype) override {
     return make_sum(CollectiveKind::AllReduce, data, dtype);

@@ -18,7 +18,7 @@ Value all_reduce(Value value);
 // pass that distributes may cut the list into buckets, and the plan lets them run beside the rest
 // of the backward pass. Such a node has the attribute bucket = true.
 std::vector<Value> all_reduce_gradients(std::span<const Value> values);
-// Whether a node is such a list.
+// Whether a node is such a list. (The pass gives every sum its number, the attribute `order`.)
 bool is_bucket(const Node& node);
 
 // Which replica runs the step, an i64 scalar; 0 where there is one. An input that the executor's

@@ -277,13 +277,9 @@ class GlobalNormKernel final : public Kernel {
     ranges_.clear();
     std::int64_t largest = 0;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
-      const T* data = binding.in<T>(i);
-      if (!ranges_.empty() && ranges_.back().gradient + ranges_.back().count == data) {
-        ranges_.back().count += counts_[i];
-      } else {
-        ranges_.push_back({nullptr, data, {}, counts_[i]});
-      }
-      largest = std::max(largest, ranges_.back().count);
+      // Each on its own, however they lie: the order of addition must not follow from that.
+      ranges_.push_back({nullptr, binding.in<T>(i), {}, counts_[i]});
+      largest = std::max(largest, counts_[i]);
     }
     partial_.resize(static_cast<std::size_t>(chunks_of(largest)));
   }

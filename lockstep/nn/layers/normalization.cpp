@@ -49,13 +49,9 @@ class BatchNormLayer final : public LayerBase {
           "beta", channels,
           {.initializer = options_.beta_initializer, .regularizer = options_.beta_regularizer});
     }
-    const Aggregation aggregation =
-        options_.synchronized ? Aggregation::Mirrored : Aggregation::Mean;
-    mean_ = add_variable("moving_mean", channels,
-                         {.trainable = false, .aggregation = aggregation, .initializer = Zeros()});
+    mean_ = add_variable("moving_mean", channels, {.trainable = false, .initializer = Zeros()});
     variance_ =
-        add_variable("moving_variance", channels,
-                     {.trainable = false, .aggregation = aggregation, .initializer = Ones()});
+        add_variable("moving_variance", channels, {.trainable = false, .initializer = Ones()});
   }
 
   Value call(std::span<const Value> inputs, const CallOptions& options) override {
@@ -67,22 +63,38 @@ class BatchNormLayer final : public LayerBase {
     if (!options.training || !trainable()) {
       return batch_norm_inference(x, gamma, beta, mean, variance, options_.epsilon);
     }
-    const BatchNormResult result = options_.synchronized
-                                       ? over_replicas(x, gamma, beta)
-                                       : batch_norm(x, gamma, beta, options_.epsilon);
-    // A replica without samples has no statistics of its own.
-    const bool moves = options_.synchronized || x.shape().elements() > 0;
-    if (moves && !is_assigned(graph, mean_)) {
-      assign(mean_, moved(mean, result.mean));
-      assign(variance_, moved(variance, result.variance));
+    const Normalized result = options_.synchronized ? with_common_statistics(x, gamma, beta)
+                                                    : with_own_statistics(x, gamma, beta);
+    if (!is_assigned(graph, mean_)) {
+      move(mean_, result.mean, result.count);
+      move(variance_, result.variance, result.count);
     }
     return result.y;
   }
 
  private:
+  // The values, and what the moving averages move by; count: 0 where no replica has samples.
+  struct Normalized {
+    Value y, mean, variance, count;
+  };
+
+  // With the statistics of this replica's piece. The averages move by the mean of them over the
+  // replicas that have samples, for which nothing else in the step waits.
+  Normalized with_own_statistics(Value x, Value gamma, Value beta) const {
+    Graph& graph = x.graph();
+    const BatchNormResult result = batch_norm(x, gamma, beta, options_.epsilon);
+    const bool empty = x.shape().elements() == 0;
+    const Value none = graph.constant(Tensor(x.dtype(), result.mean.shape()));
+    const Value values[] = {empty ? none : result.mean, empty ? none : result.variance,
+                            graph.scalar(empty ? 0.0 : 1.0, x.dtype())};
+    const std::vector<Value> sums = all_reduce_gradients(values);
+    const Value count = maximum(sums[2], graph.scalar(1.0, x.dtype()));
+    return {result.y, sums[0] / count, sums[1] / count, sums[2]};
+  }
+
   // With the statistics of all replicas' samples: first their mean, then the mean square around it,
   // which loses no digits where the mean is large. Gradients flow through both sums.
-  BatchNormResult over_replicas(Value x, Value gamma, Value beta) const {
+  Normalized with_common_statistics(Value x, Value gamma, Value beta) const {
     Graph& graph = x.graph();
     const std::int64_t channels = x.shape()[-1];
     const std::int64_t here = channels == 0 ? 0 : x.shape().elements() / channels;
@@ -94,11 +106,15 @@ class BatchNormLayer final : public LayerBase {
     const Value count = maximum(sums[1], graph.scalar(1.0, x.dtype()));
     const Value mean = sums[0] / count;
     const Value variance = all_reduce(reduce_sum(square(x - mean), {.axes = axes})) / count;
-    return {batch_norm_inference(x, gamma, beta, mean, variance, options_.epsilon), mean, variance};
+    return {batch_norm_inference(x, gamma, beta, mean, variance, options_.epsilon), mean, variance,
+            sums[1]};
   }
 
-  Value moved(Value average, Value batch) const {
-    return average * options_.momentum + batch * (1 - options_.momentum);
+  void move(const VariableRef& average, Value batch, Value count) const {
+    Graph& graph = batch.graph();
+    const Value before = graph.variable(average);
+    const Value moved = before * options_.momentum + batch * (1 - options_.momentum);
+    assign(average, select(greater(count, graph.scalar(0.0, count.dtype())), moved, before));
   }
 
   BatchNormalizationOptions options_;

@@ -27,8 +27,8 @@ struct BatchNormalizationOptions {
 // averages: moving = moving * momentum + batch * (1 - momentum), with the biased variance; an empty
 // batch moves nothing. Otherwise, and where trainable() is false, the moving ones. Variables:
 // gamma, beta, moving_mean, moving_variance, (C) each. Where one layer is called several times in a
-// step, the first call moves the averages. Each replica has moving averages of its own, which are
-// averaged when they are read or saved; synchronized ones are the same on all.
+// step, the first call moves the averages. On several replicas they move by the mean of what the
+// replicas' pieces have, so that they are the same on all.
 struct BatchNormalization : Layer {
   explicit BatchNormalization(BatchNormalizationOptions options = {});
 };

@@ -1,0 +1,22 @@
+// The cores that the calling thread may run on, put back as they were when it goes.
+#pragma once
+
+#include <sched.h>
+
+namespace lockstep {
+
+class KeepAffinity {
+ public:
+  KeepAffinity() : known_(sched_getaffinity(0, sizeof(before_), &before_) == 0) {}
+  ~KeepAffinity() {
+    if (known_) sched_setaffinity(0, sizeof(before_), &before_);
+  }
+  KeepAffinity(const KeepAffinity&) = delete;
+  KeepAffinity& operator=(const KeepAffinity&) = delete;
+
+ private:
+  cpu_set_t before_;
+  bool known_;
+};
+
+}  // namespace lockstep
