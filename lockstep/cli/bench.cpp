@@ -35,7 +35,7 @@ struct Options {
 constexpr double kSeconds = 2.0;
 constexpr std::int64_t kFewestSteps = 5;
 constexpr std::int64_t kMostSteps = 20'000;
-constexpr std::int64_t kRounds = 8;  // in which several numbers of replicas take turns
+constexpr std::int64_t kRounds = 12;  // in which several numbers of replicas take turns
 constexpr std::size_t kNodesShown = 25;
 
 // Seconds since this process began, loading of libraries included; from the start time that the
@@ -84,14 +84,18 @@ class Contender {
   }
 
   void measure(std::int64_t steps) {
+    if (steps == 0) return;
     const AttributionMeter meter(tracks_of(step_.session()), step_.session().host_track());
+    std::vector<double> here;
     std::int64_t before = now_ns();
     for (std::int64_t i = 0; i < steps; ++i) {
       step_.run();
       const std::int64_t after = now_ns();
-      step_ms_.push_back(static_cast<double>(after - before) * 1e-6);
+      here.push_back(static_cast<double>(after - before) * 1e-6);
       before = after;
     }
+    round_ms_.push_back(median(here));
+    step_ms_.insert(step_ms_.end(), here.begin(), here.end());
     const std::vector<Attribution> parts = meter.by_replica();
     const double share = meter.seconds();
     for (std::size_t r = 0; r < parts.size(); ++r) add(by_replica_[r], parts[r], share);
@@ -103,6 +107,15 @@ class Contender {
   int replicas() { return step_.session().size(); }
   double first_step_s() const { return first_step_s_; }
   double median_ms() const { return median(step_ms_); }
+  // How much of its replicas' speed alone it has: rounds are compared with those beside them, so
+  // that a machine whose speed wavers does not decide.
+  double efficiency(const Contender& one) const {
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < std::min(round_ms_.size(), one.round_ms_.size()); ++i) {
+      ratios.push_back(one.round_ms_[i] / round_ms_[i]);
+    }
+    return median(ratios);
+  }
   std::int64_t steps() const { return static_cast<std::int64_t>(step_ms_.size()); }
   std::vector<Attribution> by_replica() const {
     std::vector<Attribution> all(by_replica_.size());
@@ -129,6 +142,7 @@ class Contender {
   StepRun step_;
   double first_step_s_;
   std::vector<double> step_ms_;
+  std::vector<double> round_ms_;         // the median of each round
   std::vector<Attribution> by_replica_;  // times seconds
   double seconds_ = 0;
 };
@@ -167,11 +181,12 @@ std::int64_t steps_for(const Options& options, Contender& contender) {
   return steps;
 }
 
-Json result_of(const Options& options, Contender& contender, std::int64_t batch, double one_ms) {
+Json result_of(const Options& options, Contender& contender, std::int64_t batch,
+               const Contender& one) {
   const int replicas = contender.replicas();
   const double step_ms = contender.median_ms();
   const double samples_per_s = static_cast<double>(batch * replicas) * 1e3 / step_ms;
-  const double efficiency = one_ms / step_ms;
+  const double efficiency = contender.efficiency(one);
   StepRun& step = contender.step();
   const double gflops = step.plan().total_cost().flops * replicas * 1e-6 / step_ms;
   std::size_t cores = 0;
@@ -256,8 +271,7 @@ void run(const Options& options) {
   json["batch_per_replica"] = batch;
   json["results"] = Json::array();
   for (const auto& contender : contenders) {
-    json["results"].push_back(
-        result_of(options, *contender, batch, contenders.front()->median_ms()));
+    json["results"].push_back(result_of(options, *contender, batch, *contenders.front()));
   }
   if (!options.trace.empty()) {
     write_trace(contenders.back()->step().session().recorder(), options.trace);
