@@ -30,6 +30,21 @@ int cpu_index(const std::string& name) {
   return index;
 }
 
+// Waits until a number is another one: looks at it for a while, since a thread that sleeps is slow
+// to wake, then sleeps.
+template <class T>
+T await_change(const std::atomic<T>& number, T seen, std::int64_t look_ns) {
+  const std::int64_t begin = now_ns();
+  for (int look = 1;; ++look) {
+    const T now = number;
+    if (now != seen) return now;
+    __builtin_ia32_pause();
+    if (look % 64 == 0 && now_ns() - begin > look_ns) break;
+  }
+  number.wait(seen);
+  return number;
+}
+
 }  // namespace
 
 int logical_cpus_for(const std::vector<std::string>& devices) {
@@ -57,8 +72,7 @@ Replicas::Replicas(const ReplicaOptions& options) : kept_(true), buckets_(option
   errors_.resize(devices_.size());
   times_.resize(devices_.size());
   if (size() > 1) {
-    for (int stream : {kComputeStream, kCommunicationStream}) {
-      static_cast<void>(stream);
+    while (std::ssize(groups_) <= kCommunicationStream) {
       groups_.push_back(std::make_unique<LocalGroup>(
           LocalGroupOptions{.names = names, .timeout = options.timeout}));
     }
@@ -142,21 +156,6 @@ void Replicas::measure_link() {
   const double transfer = std::max(seconds[1] - seconds[0], 1e-7);
   buckets_ = choose_bucket_sizes(
       buckets_, {.latency_s = latency, .bytes_per_s = static_cast<double>(kLarge) / transfer});
-}
-
-// Waits until a number is another one: looks at it for a while, since a thread that sleeps is slow
-// to wake, then sleeps.
-template <class T>
-T await_change(const std::atomic<T>& number, T seen, std::int64_t look_ns) {
-  const std::int64_t begin = now_ns();
-  for (int look = 1;; ++look) {
-    const T now = number;
-    if (now != seen) return now;
-    __builtin_ia32_pause();
-    if (look % 64 == 0 && now_ns() - begin > look_ns) break;
-  }
-  number.wait(seen);
-  return number;
 }
 
 void Replicas::run_job(Job job, std::span<Track* const> tracks) {

@@ -13,16 +13,10 @@
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/passes/pipeline.h"
 #include "lockstep/plan/plan.h"
+#include "zero_variable.h"
 
 namespace lockstep {
 namespace {
-
-VariableRef variable(std::string name, Shape shape) {
-  auto made = std::make_shared<Variable>();
-  made->name = std::move(name);
-  made->shape = std::move(shape);
-  return made;
-}
 
 // Four dense layers with tanh, a squared error, Adam.
 struct Traced {
@@ -38,8 +32,8 @@ Traced trace(Optimizer optimizer = Adam()) {
   for (int layer = 0; layer < 4; ++layer) {
     const std::string name = "dense_" + std::to_string(layer);
     const Graph::NameScope scope(graph, name);
-    traced.parameters.push_back(variable(name + "/kernel", {32, 32}));
-    traced.parameters.push_back(variable(name + "/bias", {32}));
+    traced.parameters.push_back(zero_variable(name + "/kernel", {32, 32}));
+    traced.parameters.push_back(zero_variable(name + "/bias", {32}));
     x = tanh(matmul(x, graph.variable(traced.parameters[traced.parameters.size() - 2])) +
              graph.variable(traced.parameters.back()));
   }
