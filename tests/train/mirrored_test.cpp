@@ -375,6 +375,24 @@ TEST(Mirrored, EveryReplicasTimeIsDividedWholly) {
     EXPECT_GT(a.communication + a.wait, 0.0);
     samples_seen += replica.samples;
   }
+  // Host is what is left of the whole call; within the steps themselves nothing may be left: what
+  // was recorded there, span by span, is the wall time of the steps.
+  for (const Track* track : model.recorder().tracks()) {
+    if (track->name() != "replica 0" && track->name() != "replica 1") continue;
+    std::vector<double> covered;  // of each step; the median, since a thread may lose its core
+    double recorded = 0;
+    std::int64_t asked = 0;
+    for (const Span& span : track->spans()) {
+      recorded += static_cast<double>(span.end_ns - span.begin_ns);
+      if (std::string_view(span.name) == "wake") asked = span.begin_ns;
+      if (std::string_view(span.name) != "join") continue;
+      covered.push_back(recorded / static_cast<double>(span.end_ns - asked));
+      recorded = 0;
+    }
+    ASSERT_EQ(std::ssize(covered), history.steps);
+    std::ranges::sort(covered);
+    EXPECT_NEAR(covered[covered.size() / 2], 1.0, 0.02) << track->name();
+  }
   EXPECT_EQ(history.replicas[1].device, "cpu:1");
   EXPECT_EQ(samples_seen, history.samples);
   std::vector<std::string> tracks;
