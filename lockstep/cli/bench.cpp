@@ -60,6 +60,16 @@ std::int64_t peak_rss_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
+// The cores of all replicas; 0 on GPUs.
+std::size_t cores_of(const Replicas& replicas) {
+  std::size_t cores = 0;
+  for (int r = 0; r < replicas.size(); ++r) {
+    const auto* cpu = dynamic_cast<const CpuDevice*>(&replicas.device(r));
+    if (cpu != nullptr) cores += cpu->cores().size();
+  }
+  return cores;
+}
+
 std::vector<const Track*> tracks_of(Session& session) {
   std::vector<const Track*> tracks;
   for (int r = 0; r < session.size(); ++r) tracks.push_back(&session.track(r));
@@ -147,6 +157,14 @@ class Contender {
   double seconds_ = 0;
 };
 
+// On a GPU each node is run by itself.
+std::vector<OpRow> node_times_of(StepRun& step) {
+  const KernelLibrary& library = step.session().replicas().kernels(0);
+  const std::vector<double> ms = step.profile();
+  return ms.empty() ? node_times(step.plan(), library, step.session().track(0))
+                    : node_times(step.plan(), library, ms);
+}
+
 Json as_json(const Attribution& a) {
   return {{"compute", a.compute},
           {"communication", a.communication},
@@ -189,10 +207,7 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
   const double efficiency = contender.efficiency(one);
   StepRun& step = contender.step();
   const double gflops = step.plan().total_cost().flops * replicas * 1e-6 / step_ms;
-  std::size_t cores = 0;
-  for (int r = 0; r < replicas; ++r) {
-    cores += dynamic_cast<const CpuDevice&>(step.session().replicas().device(r)).cores().size();
-  }
+  const std::size_t cores = cores_of(step.session().replicas());
   const Attribution a = contender.attribution();
 
   Json json = {{"replicas", replicas},
@@ -213,14 +228,14 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
 
   // On several replicas spans of sums stand between those of the nodes.
   const bool by_node = options.ops && replicas == 1;
-  const auto nodes = by_node ? node_times(step.plan(), cpu_kernels(), step.session().track(0))
-                             : std::vector<OpRow>();
+  const auto nodes = by_node ? node_times_of(step) : std::vector<OpRow>();
   if (by_node) json["ops"] = as_json(op_times(nodes));
   if (options.json == "-") return json;
 
-  fmt::print("{}, {} replica{} × batch {}, {} ({} core{}), {} steps\n", options.model, replicas,
+  fmt::print("{}, {} replica{} × batch {}, {}{}, {} steps\n", options.model, replicas,
              replicas == 1 ? "" : "s", batch, fmt::join(contender.strategy().devices(), ", "),
-             cores, cores == 1 ? "" : "s", contender.steps());
+             cores == 0 ? "" : fmt::format(" ({} core{})", cores, cores == 1 ? "" : "s"),
+             contender.steps());
   fmt::print("step {:.3f} ms (median), {:.0f} samples/s, {:.1f} GFLOP/s\n", step_ms, samples_per_s,
              gflops);
   if (replicas > 1) fmt::print("{:.1f}% of {} times one replica\n", 100 * efficiency, replicas);

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/train/replicas.h"
 
 namespace lockstep::cli {
@@ -72,13 +73,28 @@ int one_count(const Placement& placement) {
   return replica_counts(placement).front();
 }
 
-Strategy make_strategy(const Placement& placement, int replicas, int most) {
-  const int split =
-      placement.devices.empty() ? (most > 1 ? most : 0) : logical_cpus_for(placement.devices);
-  std::vector<std::string> devices = placement.devices;
-  for (int r = static_cast<int>(devices.size()); r < replicas; ++r) {
-    devices.push_back(fmt::format("cpu:{}", r));
+namespace {
+
+// What is computed on where nobody says: the GPUs, one a replica, or else the cores.
+std::vector<std::string> default_devices(const Placement& placement, int most) {
+  const std::size_t gpus = placement.cores > 0 ? 0 : find_gpus().gpus.size();
+  require(gpus == 0 || static_cast<std::size_t>(most) <= gpus,
+          "--replicas {}: this machine has {} GPU{}; name replicas that share one (--devices "
+          "cuda:0/0,cuda:0/1), or CPUs (--devices cpu:0,cpu:1)",
+          most, gpus, gpus == 1 ? "" : "s");
+  std::vector<std::string> devices;
+  for (int r = 0; r < most; ++r) {
+    devices.push_back(fmt::format("{}:{}", gpus > 0 ? "cuda" : "cpu", r));
   }
+  return devices;
+}
+
+}  // namespace
+
+Strategy make_strategy(const Placement& placement, int replicas, int most) {
+  std::vector<std::string> devices =
+      placement.devices.empty() ? default_devices(placement, most) : placement.devices;
+  const int split = placement.devices.empty() && most == 1 ? 0 : logical_cpus_for(devices);
   devices.resize(static_cast<std::size_t>(replicas));
   return MirroredStrategy({.devices = std::move(devices),
                            .logical_cpus = split,

@@ -6,6 +6,7 @@
 
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/format.h"
+#include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/kernels/kernel.h"
 
@@ -61,7 +62,8 @@ std::vector<Missing> missing_backends() {
                        "not found when Lockstep was built: install libdnnl-dev and build again "
                        "(the reference kernels compute meanwhile, slowly)"});
   }
-  missing.push_back({"cuda", "this version computes on CPUs alone"});
+  const GpuInventory inventory = find_gpus();
+  if (inventory.gpus.empty()) missing.push_back({"cuda", inventory.why_none});
   return missing;
 }
 
@@ -78,6 +80,15 @@ void run(const std::string& json_target) {
                                   {"isa", vector_isa()},
                                   {"processor", processor()},
                                   {"kernels", has_onednn() ? "onednn, reference" : "reference"}}});
+  const std::vector<Gpu> gpus = find_gpus().gpus;
+  for (const Gpu& gpu : gpus) {
+    json["devices"].push_back({{"name", fmt::format("cuda:{}", gpu.index)},
+                               {"kind", "cuda"},
+                               {"memory_bytes", gpu.memory_bytes},
+                               {"model", gpu.model},
+                               {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                               {"multiprocessors", gpu.multiprocessors}});
+  }
   json["missing"] = Json::array();
   for (const Missing& backend : missing) {
     json["missing"].push_back({{"backend", backend.backend}, {"why", backend.why}});
@@ -87,6 +98,12 @@ void run(const std::string& json_target) {
     fmt::print("{:<8}{:<6}{:>5} cores{:>12}  {}  {}\n", device->name(), "cpu",
                device->cores().size(), bytes_text(static_cast<double>(memory_bytes())),
                vector_isa(), processor());
+    for (const Gpu& gpu : gpus) {
+      fmt::print("{:<8}{:<6}{:>5} SMs  {:>12}  {}, compute capability {}.{}\n",
+                 fmt::format("cuda:{}", gpu.index), "cuda", gpu.multiprocessors,
+                 bytes_text(static_cast<double>(gpu.memory_bytes)), gpu.model, gpu.major,
+                 gpu.minor);
+    }
     for (const Missing& backend : missing) {
       fmt::print("{:<8}missing: {}\n", backend.backend, backend.why);
     }

@@ -22,23 +22,31 @@ void finish(std::vector<OpRow>& rows, const std::vector<double>& flops) {
 }  // namespace
 
 std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library, const Track& track) {
+  std::vector<double> ms(plan.steps.size(), 0);
+  const std::vector<Span> spans = track.spans();
+  const std::size_t steps = ms.empty() ? 0 : spans.size() / ms.size();
+  // The ring may begin in the middle of a step; it ends with a whole one.
+  const std::size_t skip = spans.size() - steps * ms.size();
+  for (std::size_t i = skip; i < spans.size(); ++i) {
+    ms[(i - skip) % ms.size()] += static_cast<double>(spans[i].end_ns - spans[i].begin_ns) * 1e-6 /
+                                  static_cast<double>(steps);
+  }
+  return node_times(plan, library, ms);
+}
+
+std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library,
+                              const std::vector<double>& ms) {
   std::vector<OpRow> rows;
   std::vector<double> flops;
-  for (const PlanStep& step : plan.steps) {
+  for (std::size_t i = 0; i < ms.size(); ++i) {
+    const PlanStep& step = plan.steps[i];
     const Node& node = plan.graph.node(step.node);
     rows.push_back({.op = std::string(op_def(node.op).name),
-                    .kernel = std::string(library.find({plan.graph, node}).name),
+                    .kernel = std::string(library.find({plan.graph, node, library.context()}).name),
                     .name = node.name,
-                    .calls = 1});
+                    .calls = 1,
+                    .ms = ms[i]});
     flops.push_back(step.cost.flops);
-  }
-  const std::vector<Span> spans = track.spans();
-  const std::size_t steps = rows.empty() ? 0 : spans.size() / rows.size();
-  // The ring may begin in the middle of a step; it ends with a whole one.
-  const std::size_t skip = spans.size() - steps * rows.size();
-  for (std::size_t i = skip; i < spans.size(); ++i) {
-    rows[(i - skip) % rows.size()].ms += static_cast<double>(spans[i].end_ns - spans[i].begin_ns) *
-                                         1e-6 / static_cast<double>(steps);
   }
   finish(rows, flops);
   return rows;

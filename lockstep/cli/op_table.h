@@ -25,6 +25,10 @@ struct OpRow {
 // Nothing but executions of this plan may have been recorded on it.
 std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library, const Track& track);
 
+// The same from milliseconds of each step of the plan.
+std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library,
+                              const std::vector<double>& ms);
+
 // The same summed by op and kernel, the slowest first.
 std::vector<OpRow> op_times(const std::vector<OpRow>& nodes);
 

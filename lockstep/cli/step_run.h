@@ -31,6 +31,8 @@ class StepRun {
   void run();
   const Plan& plan() const { return step_->plan(); }
   std::size_t peak_bytes() const { return step_->peak_bytes(); }
+  // Of each step of the first replica's plan; the model is worth nothing afterwards.
+  std::vector<double> profile() { return step_->replicas.front()->executor().profile(); }
   Session& session() { return session_; }
   double loss() const { return step_->loss_sum() / step_->weight(); }
 

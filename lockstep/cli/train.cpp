@@ -13,6 +13,7 @@
 #include "lockstep/cli/format.h"
 #include "lockstep/cli/run_folder.h"
 #include "lockstep/cli/zoo.h"
+#include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/profile/trace.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/model.h"
@@ -142,14 +143,20 @@ RateOfRun rate_of(const Options& options, int replicas, const Dataset& batches) 
   return rate;
 }
 
+// "2 cores", "NVIDIA H200"
+std::string what_it_is(const Device& device) {
+  const auto* cpu = dynamic_cast<const CpuDevice*>(&device);
+  if (cpu == nullptr) return gpu_of(device).model;
+  return fmt::format("{} core{}", cpu->cores().size(), cpu->cores().size() == 1 ? "" : "s");
+}
+
 // "global batch 128 = 2 replicas × 64; cpu:0 (1 core), cpu:1 (1 core)"
 std::string placement_text(const Strategy& strategy, std::int64_t batch) {
   const Replicas& replicas = *strategy.impl().replicas;
   std::string where;
   for (int r = 0; r < replicas.size(); ++r) {
-    const auto& device = dynamic_cast<const CpuDevice&>(replicas.device(r));
-    where += fmt::format("{}{} ({} core{})", r > 0 ? ", " : "", device.name(),
-                         device.cores().size(), device.cores().size() == 1 ? "" : "s");
+    const Device& device = replicas.device(r);
+    where += fmt::format("{}{} ({})", r > 0 ? ", " : "", device.name(), what_it_is(device));
   }
   if (replicas.size() == 1) return fmt::format("batch {}, {}\n", batch, where);
   return fmt::format("global batch {} = {} replicas × {}; {}\n", batch, replicas.size(),

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "lockstep/base/dtype.h"
+#include "lockstep/device/device.h"
 
 namespace lockstep {
 
@@ -28,6 +29,13 @@ class Collective {
   // Ends the round, waiting where it must. CommError, naming the ranks that are missing, behind the
   // group's timeout, and where the group was aborted or the ranks do not mean the same collective.
   virtual void finish() = 0;
+
+  // A whole round as work of a stream, for memory of the stream's device. On the CPU it is over
+  // when the call returns; on others errors show in Communicator::check.
+  virtual void issue(Stream& /*stream*/) {
+    start();
+    finish();
+  }
 };
 
 class Communicator {
@@ -52,6 +60,18 @@ class Communicator {
 
   // Wakes every rank that waits, now and later, with a CommError that says why.
   virtual void abort(const std::string& reason) = 0;
+  // CommError where a round that was issued to a stream failed: while a rank waits for a stream, it
+  // looks here again and again.
+  virtual void check() {}
+};
+
+// The ranks of one process.
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual Communicator& rank(int rank) = 0;
+  // Makes the group usable again after an abort, while no rank is inside a collective's call.
+  virtual void reset() = 0;
 };
 
 // The part of `elements` that a rank works on: equal shares, in order, cut at whole cache lines

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,12 +31,39 @@ class Buffer {
   std::size_t bytes_;
 };
 
+class Stream;
+
+// Work that was issued once, to be issued again as a whole.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void launch(Stream& stream) = 0;
+};
+
 // Work issued to a stream runs in the order in which it was issued. On the CPU it has run by the
 // time that the call returns.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual void synchronize() = 0;
+  // What is issued here from now on waits for what has been issued to `other`, of the same device.
+  virtual void wait_for(Stream& other) = 0;
+  // Copies between memories that the device reaches: its own, and the host's (allocate_host).
+  virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  // Records what f issues to this stream, and to streams that wait for it and that it waits for
+  // again; nothing of it runs. None where the device has no such thing.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& f) = 0;
+};
+
+// A point in a stream, for the host to wait for.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual void record(Stream& stream) = 0;
+  virtual bool reached() = 0;  // also where it was never recorded
+  virtual void wait() = 0;
+  // Milliseconds on the device's clock since an earlier event; both timed, and reached.
+  virtual double ms_since(const Event& earlier) = 0;
 };
 
 enum class DeviceKind { Cpu, Cuda };
@@ -48,10 +76,17 @@ class Device {
   virtual DeviceKind kind() const = 0;
   virtual const std::string& name() const = 0;  // "cpu:0"
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  virtual std::unique_ptr<Event> make_event(bool timed) = 0;
   // Makes the calling thread one that issues work for this device: its cores, its context.
   virtual void enter() = 0;
   // The same for a thread that will do nothing else: it also stays on the device's cores.
   virtual void settle() = 0;
+  // Whether the host reads and writes the device's memory as its own.
+  bool shares_host_memory() const { return kind() == DeviceKind::Cpu; }
+  // Copies between its memory and the host's, in either direction; done when it returns.
+  virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  // Zeroed memory of the host that streams of this device copy from and to without stopping.
+  virtual std::shared_ptr<Buffer> allocate_host(std::size_t bytes) = 0;
 
   // Zeroed memory. UsageError, with what was asked and what is free, where there is not enough.
   std::shared_ptr<Buffer> allocate(std::size_t bytes);

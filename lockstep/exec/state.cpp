@@ -92,18 +92,19 @@ std::byte* State::data(const Variable& variable) const {
   return found.buffer->data() + found.offset;
 }
 
+// Through memory of the host, in the variable's layout.
 Tensor State::get(const Variable& variable) const {
   Tensor value(variable.dtype, variable.shape);
-  const std::byte* source = data(variable);
-  const std::size_t size = size_of(variable.dtype);
-  if (layout(variable).row_major()) {
-    if (value.bytes() > 0) std::memcpy(value.raw(), source, value.bytes());
-  } else {
-    std::byte* target = value.raw();
-    walk(variable.shape, layout(variable), size, [&](std::size_t plain, std::size_t place) {
-      std::memcpy(target + plain, source + place, size);
-    });
+  const Layout& placed = layout(variable);
+  if (placed.row_major()) {
+    device_->copy(value.raw(), data(variable), value.bytes());
+    return value;
   }
+  const std::vector<std::byte> source = image(variable);
+  const std::size_t size = size_of(variable.dtype);
+  walk(variable.shape, placed, size, [&](std::size_t plain, std::size_t place) {
+    std::memcpy(value.raw() + plain, source.data() + place, size);
+  });
   return value;
 }
 
@@ -111,16 +112,23 @@ void State::set(const Variable& variable, const Tensor& value) {
   require(value.dtype() == variable.dtype && value.shape() == variable.shape,
           "[state] variable {} is {} {} and cannot take {} {}", variable.name,
           name_of(variable.dtype), variable.shape, name_of(value.dtype()), value.shape());
-  std::byte* target = data(variable);
-  const std::size_t size = size_of(variable.dtype);
-  if (layout(variable).row_major()) {
-    if (value.bytes() > 0) std::memcpy(target, value.raw(), value.bytes());
+  const Layout& placed = layout(variable);
+  if (placed.row_major()) {
+    device_->copy(data(variable), value.raw(), value.bytes());
     return;
   }
-  const std::byte* source = value.raw();
-  walk(variable.shape, layout(variable), size, [&](std::size_t plain, std::size_t place) {
-    std::memcpy(target + place, source + plain, size);
+  std::vector<std::byte> target = image(variable);
+  const std::size_t size = size_of(variable.dtype);
+  walk(variable.shape, placed, size, [&](std::size_t plain, std::size_t place) {
+    std::memcpy(target.data() + place, value.raw() + plain, size);
   });
+  device_->copy(data(variable), target.data(), target.size());
+}
+
+std::vector<std::byte> State::image(const Variable& variable) const {
+  std::vector<std::byte> bytes(bytes_of(variable, layout(variable)));
+  device_->copy(bytes.data(), data(variable), bytes.size());
+  return bytes;
 }
 
 std::size_t State::bytes(const Variable& variable) const {

@@ -31,6 +31,8 @@ class State {
   std::vector<VariableRef> variables() const { return order_; }
   std::size_t bytes() const;
   std::size_t bytes(const Variable& variable) const;  // of one, in its layout
+  // A copy of its memory as it lies, padding included.
+  std::vector<std::byte> image(const Variable& variable) const;
   Device& device() const { return *device_; }
 
  private:

@@ -28,7 +28,8 @@ bool KernelCall::row_major() const {
          std::all_of(node.outputs.begin(), node.outputs.end(), plain);
 }
 
-KernelLibrary::KernelLibrary() = default;
+KernelLibrary::KernelLibrary(std::unique_ptr<KernelContext> context)
+    : context_(std::move(context)) {}
 KernelLibrary::~KernelLibrary() = default;
 KernelLibrary::KernelLibrary(KernelLibrary&&) noexcept = default;
 KernelLibrary& KernelLibrary::operator=(KernelLibrary&&) noexcept = default;
@@ -65,6 +66,11 @@ const KernelDef& KernelLibrary::find(const KernelCall& call) const {
                    call.attrs().str());
 }
 
+std::unique_ptr<Kernel> KernelLibrary::make(const Graph& graph, const Node& node) const {
+  const KernelCall call{graph, node, context()};
+  return find(call).make(call);
+}
+
 void KernelLibrary::choose_by_measuring(MeasuringOptions options, KernelChoices known) {
   measured_ = std::make_unique<MeasuredChoice>(std::move(options), std::move(known));
 }
@@ -74,7 +80,7 @@ KernelChoices KernelLibrary::choices() const {
 }
 
 NodeLayouts KernelLibrary::layouts(const Graph& graph, const Node& node) const {
-  const KernelCall call{graph, node};
+  const KernelCall call{graph, node, context()};
   std::vector<MeasuredChoice::Candidate> candidates;
   for (const KernelDef& def : defs(node.op)) {
     if (def.layouts == nullptr) continue;
@@ -89,13 +95,15 @@ NodeLayouts KernelLibrary::layouts(const Graph& graph, const Node& node) const {
 
 bool KernelLibrary::fuses_activation(const Graph& graph, const Node& node,
                                      std::string_view activation) const {
-  const KernelDef& def = find({graph, node});
-  return def.fuses_activation != nullptr && def.fuses_activation({graph, node}, activation);
+  const KernelCall call{graph, node, context()};
+  const KernelDef& def = find(call);
+  return def.fuses_activation != nullptr && def.fuses_activation(call, activation);
 }
 
 std::size_t KernelLibrary::workspace_bytes(const Graph& graph, const Node& node) const {
-  const KernelDef& def = find({graph, node});
-  return def.workspace_bytes == nullptr ? 0 : def.workspace_bytes({graph, node});
+  const KernelCall call{graph, node, context()};
+  const KernelDef& def = find(call);
+  return def.workspace_bytes == nullptr ? 0 : def.workspace_bytes(call);
 }
 
 std::unique_ptr<Kernel> make_kernel(KernelFunction function) {

@@ -2,6 +2,7 @@
 // every step; running allocates nothing and creates nothing.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,11 +16,20 @@
 
 namespace lockstep {
 
+// What a kernel of a device that runs behind the host found wrong in the data (a label out of
+// range): written by the kernel, the value first, and read by the executor when the step has run.
+struct Fault {
+  std::int64_t value = 0;
+  std::int64_t step = 0;  // of the binding; 0: nothing is wrong
+};
+
 // Where a node's values lie. Outputs may share memory with the inputs that its OpDef allows.
 struct Binding {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
   std::byte* workspace = nullptr;
+  Fault* fault = nullptr;  // where such a kernel says so; the device reaches it
+  std::int64_t step = 0;   // and what it writes there
 
   template <class T>
   const T* in(std::size_t i) const {
@@ -37,12 +47,23 @@ class Kernel {
   // Called once, before the first run.
   virtual void bind(const Binding& binding) = 0;
   virtual void run(Stream& stream) = 0;
+  // What a fault's value means: "label 12 is outside [0, 10)".
+  virtual std::string explain(std::int64_t value) const {
+    return fmt::format("bad value {}", value);
+  }
+};
+
+// What the kernels of a library share: handles of other libraries on one device, say.
+class KernelContext {
+ public:
+  virtual ~KernelContext() = default;
 };
 
 // What a kernel is made from: one node of a finished graph, its layouts decided.
 struct KernelCall {
   const Graph& graph;
   const Node& node;
+  KernelContext* context = nullptr;  // the library's
 
   const ValueInfo& input(std::size_t i) const { return graph.info(node.inputs[i]); }
   const ValueInfo& output(std::size_t i) const { return graph.info(node.outputs[i]); }
@@ -83,7 +104,7 @@ class MeasuredChoice;
 // node computes it, unless the library is told to measure.
 class KernelLibrary final : public Backend {
  public:
-  KernelLibrary();
+  explicit KernelLibrary(std::unique_ptr<KernelContext> context = nullptr);
   ~KernelLibrary() override;
   KernelLibrary(KernelLibrary&&) noexcept;
   KernelLibrary& operator=(KernelLibrary&&) noexcept;
@@ -91,6 +112,9 @@ class KernelLibrary final : public Backend {
   void add(Op op, KernelDef def);  // behind those already there
   // The first kernel for a node; UsageError where there is none.
   const KernelDef& find(const KernelCall& call) const;
+  // That kernel, made.
+  std::unique_ptr<Kernel> make(const Graph& graph, const Node& node) const;
+  KernelContext* context() const { return context_.get(); }
 
   // From now on the fastest kernel computes a node, and runs differ in their last bits where
   // kernels do: see choice.h. `known` are choices of an earlier run, which are not measured again.
@@ -106,6 +130,7 @@ class KernelLibrary final : public Backend {
  private:
   const std::vector<KernelDef>& defs(Op op) const;
 
+  std::unique_ptr<KernelContext> context_;
   std::vector<std::vector<KernelDef>> defs_;  // by op
   std::unique_ptr<MeasuredChoice> measured_;  // none: the first in order
 };
@@ -125,5 +150,9 @@ KernelLibrary make_cpu_kernels();
 const KernelLibrary& cpu_kernels();
 // The reference alone.
 const KernelLibrary& reference_kernels();
+
+// What a CUDA device runs: cuDNN, cuBLASLt and our own kernels. UsageError, naming it, where a
+// library that is needed cannot be loaded.
+KernelLibrary make_cuda_kernels(Device& device);
 
 }  // namespace lockstep

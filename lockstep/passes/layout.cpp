@@ -55,6 +55,7 @@ class Choice {
   // its inputs.
   std::vector<std::vector<Layout>> decide() {
     std::vector<std::vector<Layout>> wishes;
+    std::map<ValueId, std::size_t> casts;  // of variables whose layout is open, to their nodes
     for (const Node& node : graph_.nodes()) {
       if (node.op == Op::Input || node.op == Op::Variable || node.op == Op::Constant) {
         wishes.emplace_back();
@@ -67,9 +68,21 @@ class Choice {
              "[layout] {} {}: the backend named {} layouts for {} inputs", op_def(node.op).name,
              node.name, wish.inputs.size(), node.inputs.size());
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        if (!wish.inputs[i].row_major() && free_.erase(node.inputs[i]) > 0) {
+        if (wish.inputs[i].row_major()) continue;
+        if (free_.erase(node.inputs[i]) > 0) {
           graph_.info(node.inputs[i]).layout = wish.inputs[i];
         }
+        // In 16 bits a node reads the cast of its variable: both lie as it wants them.
+        const auto cast = casts.find(node.inputs[i]);
+        if (cast == casts.end()) continue;
+        const ValueId variable = graph_.nodes()[cast->second].inputs[0];
+        if (free_.erase(variable) > 0) {
+          graph_.info(variable).layout = graph_.info(node.inputs[i]).layout = wish.inputs[i];
+          wishes[cast->second] = {wish.inputs[i]};
+        }
+      }
+      if (node.op == Op::Cast && free_.contains(node.inputs[0])) {
+        casts[node.outputs[0]] = wishes.size();
       }
       for (std::size_t i = 0; i < node.outputs.size(); ++i) {
         graph_.info(node.outputs[i]).layout = wish.outputs[i];

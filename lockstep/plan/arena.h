@@ -15,7 +15,7 @@ struct ArenaBlock {
 };
 
 struct Arena {
-  std::vector<std::size_t> offsets;  // of each block, multiples of 64
+  std::vector<std::size_t> offsets;  // of each block, multiples of 256
   std::size_t bytes = 0;
   std::size_t live_bytes = 0;  // the most that lives at once: a bound from below
 };

@@ -200,6 +200,7 @@ std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& ar
     Executor& executor = *steps[place]->executor;
     {
       ScopedSpan span(session.track(r), "copy batch", SpanKind::Input);
+      executor.await_inputs();
       for (std::size_t i = 0; i < arguments.size(); ++i) {
         const std::string name = argument_name(i);
         if (executor.has_input(name)) executor.input(name).copy_from(arguments[i].at(r));
@@ -214,6 +215,7 @@ std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& ar
       }
     }
     executor.run();
+    executor.wait();
     for (std::size_t i = 0; i < results.size(); ++i) {
       results[i][place] = on_host(executor.output(result_name(i)));
     }

@@ -6,7 +6,11 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/cuda/gpu_group.h"
+#include "lockstep/comm/local/local_group.h"
 #include "lockstep/device/cpu/affinity.h"
+#include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/profile/recorder.h"
 #include "lockstep/tensor/tensor.h"
@@ -26,7 +30,9 @@ int cpu_index(const std::string& name) {
     if (error != std::errc() || stop != end) index = -1;
   }
   require(index >= 0 && index < 1024,
-          "[strategy] there is no device {}: name logical CPU devices, cpu:0, cpu:1, …", name);
+          "[strategy] there is no device {}: name logical CPU devices, cpu:0, cpu:1, …, or GPUs, "
+          "cuda:0, …",
+          name);
   return index;
 }
 
@@ -49,7 +55,9 @@ T await_change(const std::atomic<T>& number, T seen, std::int64_t look_ns) {
 
 int logical_cpus_for(const std::vector<std::string>& devices) {
   int count = 0;
-  for (const std::string& name : devices) count = std::max(count, cpu_index(name) + 1);
+  for (const std::string& name : devices) {
+    if (!names_cuda(name)) count = std::max(count, cpu_index(name) + 1);
+  }
   return count;
 }
 
@@ -58,27 +66,54 @@ Replicas::Replicas(const ReplicaOptions& options) : kept_(true), buckets_(option
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
   require(std::set(names.begin(), names.end()).size() == names.size(),
           "[strategy] a device is named twice in {}", fmt::join(names, ", "));
-  const int count = options.logical_cpus > 0 ? options.logical_cpus : logical_cpus_for(names);
+  if (std::ranges::any_of(names, names_cuda)) {
+    add_gpus(names);
+  } else {
+    add_cpus(names, options.logical_cpus > 0 ? options.logical_cpus : logical_cpus_for(names));
+  }
+  for (const auto& device : owned_) devices_.push_back(device.get());
+  errors_.resize(devices_.size());
+  times_.resize(devices_.size());
+  kernels_.resize(devices_.size());
+  if (size() > 1) add_groups(options);
+  if (kept_) start_threads();
+}
+
+void Replicas::add_cpus(const std::vector<std::string>& names, int count) {
   for (const std::string& name : names) {
     require(cpu_index(name) < count,
             "[strategy] there is no device {}: the cores are split into {} logical devices", name,
             count);
   }
   std::vector<std::unique_ptr<CpuDevice>> all = make_cpu_devices(count);
+  // A device of several cores has threads of OpenMP's that belong to the thread that runs it.
+  caller_runs_first_ = all[static_cast<std::size_t>(cpu_index(names.front()))]->cores().size() == 1;
   for (const std::string& name : names) {
     owned_.push_back(std::move(all[static_cast<std::size_t>(cpu_index(name))]));
-    devices_.push_back(owned_.back().get());
   }
-  errors_.resize(devices_.size());
-  times_.resize(devices_.size());
-  if (size() > 1) {
-    while (std::ssize(groups_) <= kCommunicationStream) {
+}
+
+void Replicas::add_gpus(const std::vector<std::string>& names) {
+  require(std::ranges::all_of(names, names_cuda),
+          "[strategy] {}: replicas are on CPUs or on GPUs, not on both", fmt::join(names, ", "));
+  for (const std::string& name : names) owned_.push_back(make_cuda_device(name));
+  kept_ = names.size() > 1;
+}
+
+void Replicas::add_groups(const ReplicaOptions& options) {
+  std::vector<Device*> gpus;
+  if (device(0).kind() == DeviceKind::Cuda) gpus = devices_;
+  while (std::ssize(groups_) <= kCommunicationStream) {
+    if (gpus.empty()) {
       groups_.push_back(std::make_unique<LocalGroup>(
-          LocalGroupOptions{.names = names, .timeout = options.timeout}));
+          LocalGroupOptions{.names = names(), .timeout = options.timeout}));
+    } else {
+      groups_.push_back(make_gpu_group(gpus, options.timeout));
     }
   }
-  // A device of several cores has threads of OpenMP's that belong to the thread that runs it.
-  caller_runs_first_ = owned_.front()->cores().size() == 1;
+}
+
+void Replicas::start_threads() {
   try {
     for (int r = caller_runs_first_ ? 1 : 0; r < size(); ++r) {
       threads_.emplace_back([this, r] { serve(r); });
@@ -91,12 +126,18 @@ Replicas::Replicas(const ReplicaOptions& options) : kept_(true), buckets_(option
 
 Replicas::Replicas(Device* device) {
   if (device == nullptr) {
-    owned_ = make_cpu_devices(1);
+    owned_.push_back(std::move(make_cpu_devices(1).front()));
     device = owned_.front().get();
   }
   devices_ = {device};
   errors_.resize(1);
   times_.resize(1);
+  kernels_.resize(1);
+}
+
+std::shared_ptr<Replicas> default_replicas() {
+  if (find_gpus().gpus.empty()) return std::make_shared<Replicas>(nullptr);
+  return std::make_shared<Replicas>(ReplicaOptions{.devices = {"cuda:0"}});
 }
 
 Replicas::~Replicas() {
@@ -114,6 +155,16 @@ std::vector<std::string> Replicas::names() const {
   std::vector<std::string> names;
   for (const Device* device : devices_) names.push_back(device->name());
   return names;
+}
+
+const KernelLibrary& Replicas::kernels(int replica) {
+  if (device(replica).kind() == DeviceKind::Cpu) return cpu_kernels();
+  const std::lock_guard lock(kernels_mutex_);
+  std::unique_ptr<KernelLibrary>& library = kernels_[static_cast<std::size_t>(replica)];
+  if (library == nullptr) {
+    library = std::make_unique<KernelLibrary>(make_cuda_kernels(device(replica)));
+  }
+  return *library;
 }
 
 Communicator* Replicas::communicator(int replica, int stream) const {
@@ -134,7 +185,9 @@ void Replicas::measure_link() {
   constexpr std::size_t kLarge = std::size_t{1} << 20;
   constexpr int kRounds = 5;
   std::vector<Tensor> memory;
-  for (int r = 0; r < size(); ++r) memory.emplace_back(DType::F32, Shape{kLarge / sizeof(float)});
+  for (int r = 0; r < size(); ++r) {
+    memory.emplace_back(DType::F32, Shape{kLarge / sizeof(float)}, device(r));
+  }
   double seconds[2] = {1e9, 1e9};
   run([&](int r) {
     Communicator& comm = *communicator(r, kCommunicationStream);

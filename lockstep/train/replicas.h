@@ -13,15 +13,17 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/comm/local/local_group.h"
-#include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/comm/communicator.h"
+#include "lockstep/device/device.h"
+#include "lockstep/kernels/kernel.h"
 #include "lockstep/profile/recorder.h"
 #include "lockstep/strategy/buckets.h"
 
 namespace lockstep {
 
 struct ReplicaOptions {
-  std::vector<std::string> devices = {};  // "cpu:0", "cpu:1"; none: one, of all cores
+  // "cpu:0", "cpu:1", or "cuda:0", "cuda:1", or "cuda:0/0", "cuda:0/1"; none: one, of all cores.
+  std::vector<std::string> devices = {};
   // Into how many logical devices the cores are split; 0: as many as the highest number named.
   int logical_cpus = 0;
   BucketSizes buckets = {};  // of gradients; 0: chosen by measuring
@@ -29,7 +31,7 @@ struct ReplicaOptions {
 };
 
 // Into how many logical devices the cores are split where these are named: one more than the
-// highest number. UsageError for names of anything else.
+// highest number; 0 for GPUs. UsageError for names of anything else.
 int logical_cpus_for(const std::vector<std::string>& devices);
 
 // What a call of run() took on a replica, on the recorder's clock.
@@ -41,7 +43,8 @@ struct ReplicaTimes {
 class Replicas {
  public:
   // A thread for each device, which is kept on the device's cores. Where a device is one core, the
-  // caller's own thread runs the first replica, on that core while it does.
+  // caller's own thread runs the first replica, on that core while it does. A GPU that is alone is
+  // run by whichever thread asks for it.
   explicit Replicas(const ReplicaOptions& options);
   // One replica, run by whichever thread asks for it, on a device of the caller's, or, where there
   // is none, on all cores.
@@ -55,6 +58,8 @@ class Replicas {
   int size() const { return static_cast<int>(devices_.size()); }
   Device& device(int replica) const { return *devices_[static_cast<std::size_t>(replica)]; }
   std::vector<std::string> names() const;
+  // What computes on a replica; made when it is first asked for.
+  const KernelLibrary& kernels(int replica);
   // Of a stream of the plan; none where the replica is alone.
   Communicator* communicator(int replica, int stream) const;
   // Asked-for or measured (once) sizes of buckets.
@@ -80,6 +85,10 @@ class Replicas {
     const void* f = nullptr;
     void (*call)(const void* f, int replica) = nullptr;
   };
+  void add_cpus(const std::vector<std::string>& names, int count);
+  void add_gpus(const std::vector<std::string>& names);
+  void add_groups(const ReplicaOptions& options);
+  void start_threads();
   void run_job(Job job, std::span<Track* const> tracks);
   void account(std::span<Track* const> tracks) const;
   void serve(int replica);
@@ -90,9 +99,11 @@ class Replicas {
 
   bool kept_ = false;
   bool caller_runs_first_ = false;
-  std::vector<std::unique_ptr<CpuDevice>> owned_;
+  std::vector<std::unique_ptr<Device>> owned_;
   std::vector<Device*> devices_;
-  std::vector<std::unique_ptr<LocalGroup>> groups_;  // one a stream
+  std::mutex kernels_mutex_;
+  std::vector<std::unique_ptr<KernelLibrary>> kernels_;  // of GPUs, by replica
+  std::vector<std::unique_ptr<Group>> groups_;           // one a stream
   BucketSizes buckets_;
   std::once_flag buckets_known_;
 
@@ -107,5 +118,8 @@ class Replicas {
   std::vector<ReplicaTimes> times_;
   std::vector<std::thread> threads_;
 };
+
+// One replica on the first GPU, or, where there is none, on all cores.
+std::shared_ptr<Replicas> default_replicas();
 
 }  // namespace lockstep

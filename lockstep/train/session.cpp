@@ -21,12 +21,20 @@ void add_to(Tensor& total, const Tensor& value) {
   });
 }
 
+std::shared_ptr<Replicas> replicas_for(const SessionOptions& options) {
+  if (options.replicas != nullptr) return options.replicas;
+  // Kernels that somebody chose are those of a CPU.
+  if (options.device != nullptr || options.kernels != nullptr) {
+    return std::make_shared<Replicas>(options.device);
+  }
+  return default_replicas();
+}
+
 }  // namespace
 
 Session::Session(const SessionOptions& options)
-    : replicas_(options.replicas != nullptr ? options.replicas
-                                            : std::make_shared<Replicas>(options.device)),
-      kernels_(options.kernels != nullptr ? options.kernels : &cpu_kernels()),
+    : replicas_(replicas_for(options)),
+      kernels_(options.kernels),
       seed_(options.seed),
       record_(options.record),
       recorder_(std::make_unique<Recorder>()) {
@@ -35,6 +43,10 @@ Session::Session(const SessionOptions& options)
     tracks_.push_back(&recorder_->track(fmt::format("replica {}", r)));
   }
   host_track_ = replicas_->threaded() ? &recorder_->track("host") : tracks_.front();
+}
+
+const KernelLibrary& Session::kernels(int replica) const {
+  return kernels_ != nullptr ? *kernels_ : replicas_->kernels(replica);
 }
 
 void Session::make_executors(std::span<ExecutorOrder> orders) {
@@ -55,7 +67,7 @@ void Session::make_executors(std::span<ExecutorOrder> orders) {
   };
   // The first one decides what is open; the others follow, so that all lie alike.
   ExecutorOrder& first = orders.front();
-  optimize(first.graph, *kernels_, decides ? LayoutOf() : layout_of);
+  optimize(first.graph, kernels(first.replica), decides ? LayoutOf() : layout_of);
   if (decides) {
     lay_out(first.graph);
   } else {
@@ -68,9 +80,9 @@ void Session::make_executors(std::span<ExecutorOrder> orders) {
   replicas_->run([&](int r) {
     ExecutorOrder* const order = by_replica[static_cast<std::size_t>(r)];
     if (order == nullptr) return;
-    if (order != &first) optimize(order->graph, *kernels_, layout_of);
+    if (order != &first) optimize(order->graph, kernels(r), layout_of);
     order->executor = std::make_unique<Executor>(
-        make_plan(std::move(order->graph), *kernels_), *kernels_,
+        make_plan(std::move(order->graph), kernels(r)), kernels(r),
         *states_[static_cast<std::size_t>(r)],
         ExecutorOptions{.recorder = record_ ? recorder_.get() : nullptr,
                         .track = track(r).name(),
@@ -159,9 +171,9 @@ void Session::expect_mirrored() const {
   const State& first = *states_.front();
   for (const VariableRef& variable : first.variables()) {
     if (variable->aggregation != Aggregation::Mirrored) continue;
-    const std::size_t bytes = first.bytes(*variable);
+    const std::vector<std::byte> image = first.image(*variable);
     for (std::size_t r = 1; r < states_.size(); ++r) {
-      ensure(std::memcmp(first.data(*variable), states_[r]->data(*variable), bytes) == 0,
+      ensure(image == states_[r]->image(*variable),
              "[replicas] {} is not the same on replica 0 ({}) and replica {} ({}) behind step {}",
              variable->name, replicas_->device(0).name(), r,
              replicas_->device(static_cast<int>(r)).name(), step);

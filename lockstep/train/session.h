@@ -18,8 +18,8 @@ namespace lockstep {
 
 struct SessionOptions {
   std::shared_ptr<Replicas> replicas = {};  // none: one, on `device`
-  Device* device = nullptr;                 // none: all cores
-  const KernelLibrary* kernels = nullptr;
+  Device* device = nullptr;                 // none: the first GPU, or all cores
+  const KernelLibrary* kernels = nullptr;   // none: those of the devices
   std::uint64_t seed = 0;
   bool record = true;  // false: nodes leave no spans; to measure what recording costs
 };
@@ -80,6 +80,7 @@ class Session {
   std::int64_t step = 0;
 
  private:
+  const KernelLibrary& kernels(int replica) const;
   void lay_out(const Graph& graph);
   // Adds what is missing, on every replica, with the first one's bits.
   void add(const VariableRef& variable);

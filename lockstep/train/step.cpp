@@ -146,6 +146,7 @@ void ReplicaStep::feed(const Batch& batch, const Piece& piece) {
   if (class_numbers_ && is_floating(batch.labels.dtype())) {
     expect_class_numbers(batch.labels.rows(piece.begin, piece.size()), piece.begin);
   }
+  executor_->await_inputs();
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     copy_rows(inputs_[i], batch.inputs[i], piece.begin);
   }
@@ -153,14 +154,15 @@ void ReplicaStep::feed(const Batch& batch, const Piece& piece) {
   copy_rows(sample_weight_, batch.sample_weight, piece.begin);
 }
 
-void ReplicaStep::run(std::int64_t step, std::int64_t first_row, int replica) {
+void ReplicaStep::run(std::int64_t step, std::int64_t first_row, int replica, Inputs inputs) {
+  if (random_state_.defined() || replica_.defined()) executor_->await_inputs();
   if (random_state_.defined()) {
     const std::span<std::int64_t> state = random_state_.values<std::int64_t>();
     state[0] = step;
     state[1] = first_row;
   }
   if (replica_.defined()) replica_.values<std::int64_t>()[0] = replica;
-  executor_->run();
+  executor_->run(inputs);
 }
 
 void Step::run(Session& session, const Batch& batch) {
@@ -170,19 +172,19 @@ void Step::run(Session& session, const Batch& batch) {
       ScopedSpan span(session.track(r), "copy batch", SpanKind::Input);
       replicas[i]->feed(batch, pieces[i]);
     }
-    run_piece(session, r);
+    run_piece(session, r, Inputs::Filled);
   };
   run_together(session, on_replica);
 }
 
 void Step::run_again(Session& session) {
-  run_together(session, [&](int r) { run_piece(session, r); });
+  run_together(session, [&](int r) { run_piece(session, r, Inputs::AsBefore); });
 }
 
-void Step::run_piece(Session& session, int replica) {
+void Step::run_piece(Session& session, int replica, Inputs inputs) {
   const auto i = static_cast<std::size_t>(replica);
   try {
-    replicas[i]->run(session.step, pieces[i].begin, replica);
+    replicas[i]->run(session.step, pieces[i].begin, replica, inputs);
   } catch (const DataError& error) {
     if (pieces.size() == 1) throw;
     fail<DataError>("rows {} to {} of the batch: {}", pieces[i].begin, pieces[i].end - 1,

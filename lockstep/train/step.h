@@ -63,16 +63,26 @@ class ReplicaStep {
 
   const StepSignature& signature() const { return signature_; }
   const Plan& plan() const { return executor_->plan(); }
+  Executor& executor() { return *executor_; }
   // Copies this replica's piece of a batch. DataError, naming the row of the batch, for a label
   // that should name a class and is no whole number.
   void feed(const Batch& batch, const Piece& piece);
   // `step` and `first_row`: what the random numbers of this step depend on.
-  void run(std::int64_t step, std::int64_t first_row, int replica);
-  double loss_sum() const { return loss_sum_.item(); }
-  double weight() const { return weight_.item(); }
-  const std::vector<Tensor>& outputs() const { return outputs_; }
+  void run(std::int64_t step, std::int64_t first_row, int replica, Inputs inputs);
+  // Each waits until the step has run.
+  double loss_sum() const { return read(loss_sum_); }
+  double weight() const { return read(weight_); }
+  const std::vector<Tensor>& outputs() const {
+    executor_->wait();
+    return outputs_;
+  }
 
  private:
+  double read(const Tensor& result) const {
+    executor_->wait();
+    return result.item();
+  }
+
   StepSignature signature_;
   std::unique_ptr<Executor> executor_;
   bool class_numbers_;
@@ -104,7 +114,7 @@ struct Step {
   std::size_t peak_bytes() const;  // of the replica that needs most
 
  private:
-  void run_piece(Session& session, int replica);
+  void run_piece(Session& session, int replica, Inputs inputs);
   template <class F>
   void run_together(Session& session, F&& f);
 };

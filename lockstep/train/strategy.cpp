@@ -1,6 +1,7 @@
 #include "lockstep/train/strategy.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/train/function.h"
 #include "lockstep/train/replicas.h"
 
@@ -10,6 +11,16 @@ namespace {
 std::shared_ptr<Replicas> make_replicas(const MirroredOptions& options) {
   require(options.logical_cpus >= 0, "[strategy] logical_cpus is {}; it must not be negative",
           options.logical_cpus);
+  if (options.devices.empty() && options.logical_cpus == 0) {
+    const GpuInventory inventory = find_gpus();
+    if (!inventory.gpus.empty()) {
+      ReplicaOptions replicas{.buckets = options.buckets, .timeout = options.timeout};
+      for (const Gpu& gpu : inventory.gpus) {
+        replicas.devices.push_back(fmt::format("cuda:{}", gpu.index));
+      }
+      return std::make_shared<Replicas>(replicas);
+    }
+  }
   // Alone on all cores there is nothing that a thread of its own would be good for.
   const bool alone =
       options.devices.empty() || options.devices == std::vector<std::string>{"cpu:0"};

@@ -85,8 +85,9 @@ class Strategy {
 };
 
 struct MirroredOptions {
-  // "cpu:0", "cpu:1": logical devices that split the machine's cores between them, a replica each.
-  // None: every device there is; on a machine without GPUs one replica on all cores.
+  // "cuda:0", "cuda:1": GPUs, a replica each; "cuda:0/0", "cuda:0/1": replicas that share one, to
+  // try things out. "cpu:0", "cpu:1": logical devices that split the machine's cores between them.
+  // None: every GPU there is; on a machine without GPUs one replica on all cores.
   std::vector<std::string> devices = {};
   // Into how many logical devices the cores are split; 0: as the names need. Without names the one
   // replica gets the first of them.

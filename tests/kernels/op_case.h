@@ -174,22 +174,25 @@ inline void fill_inputs(const OpCase& op_case, Executor& executor) {
   }
 }
 
-// A plan as training makes it: the CPU's kernels get the graph that the passes made for them, the
-// reference the graph as it was written.
+// A plan as training makes it: kernels get the graph that the passes made for them, the reference
+// the graph as it was written.
 inline Plan plan_for(Graph graph, const KernelLibrary& library) {
-  if (&library == &cpu_kernels()) optimize(graph, library);
+  if (&library != &reference_kernels()) optimize(graph, library);
   return make_plan(std::move(graph), library);
 }
 
 // A case ready to run: the memory of its variables and its executor.
 class CaseRun {
  public:
-  CaseRun(const OpCase& op_case, Graph graph, const KernelLibrary& library)
-      : state_(host(), 1), executor_(plan_for(std::move(graph), library), library, state_) {
+  CaseRun(const OpCase& op_case, Graph graph, const KernelLibrary& library, Device& device = host())
+      : state_(device, 1), executor_(plan_for(std::move(graph), library), library, state_) {
     fill_inputs(op_case, executor_);
   }
   Executor& executor() { return executor_; }
-  void run() { executor_.run(); }
+  void run() {
+    executor_.run();
+    executor_.wait();
+  }
   // Copies of all outputs and of all variables, by name.
   std::vector<std::pair<std::string, Tensor>> results() const {
     std::vector<std::pair<std::string, Tensor>> results;

@@ -29,13 +29,14 @@ inline double relative_error(const Tensor& a, const Tensor& b, double floor = 1e
   return std::sqrt(difference) / std::max(std::sqrt(size), floor);
 }
 
-inline void expect_agreement(const OpCase& op_case) {
+inline void expect_agreement(const OpCase& op_case, const KernelLibrary& library = cpu_kernels(),
+                             Device& device = host()) {
   CaseRun reference(op_case, build_graph(op_case, DType::F32).graph, reference_kernels());
-  CaseRun cpu(op_case, build_graph(op_case, DType::F32).graph, cpu_kernels());
+  CaseRun run(op_case, build_graph(op_case, DType::F32).graph, library, device);
   reference.run();
-  cpu.run();
+  run.run();
   const auto expected = reference.results();
-  const auto actual = cpu.results();
+  const auto actual = run.results();
   ASSERT_EQ(expected.size(), actual.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const auto& [name, want] = expected[i];

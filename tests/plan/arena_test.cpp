@@ -23,7 +23,7 @@ TEST(Arena, BlocksThatLiveTogetherNeverOverlap) {
     const Arena arena = place_blocks(blocks);
     EXPECT_GE(arena.bytes, arena.live_bytes);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      EXPECT_EQ(arena.offsets[i] % 64, 0u);
+      EXPECT_EQ(arena.offsets[i] % 256, 0u);
       EXPECT_LE(arena.offsets[i] + blocks[i].bytes, arena.bytes);
       for (std::size_t j = 0; j < i; ++j) {
         if (blocks[i].bytes == 0 || blocks[j].bytes == 0) continue;

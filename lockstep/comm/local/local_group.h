@@ -22,20 +22,19 @@ struct LocalGroupOptions {
 // Outlives the collectives that its ranks make. A rank belongs to one thread at a time; different
 // ranks may be used at the same time. After a CommError nobody touches the memory of the rank that
 // got it any more, and all ranks get the same error until reset().
-class LocalGroup {
+class LocalGroup final : public Group {
  public:
   explicit LocalGroup(LocalGroupOptions options);
-  ~LocalGroup();
+  ~LocalGroup() override;
   LocalGroup(const LocalGroup&) = delete;
   LocalGroup& operator=(const LocalGroup&) = delete;
 
   int size() const;
-  Communicator& rank(int rank);
+  Communicator& rank(int rank) override;
 
   bool aborted() const;
-  // Makes the group usable again after an abort, while no rank is inside a collective's call.
   // Rounds that were under way are forgotten; their collectives can be started anew.
-  void reset();
+  void reset() override;
 
  private:
   std::unique_ptr<Rendezvous> rendezvous_;

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
@@ -20,6 +21,26 @@ constexpr std::size_t kLarge = 4 * kHugePage;  // worth whole huge pages
 class CpuStream final : public Stream {
  public:
   void synchronize() override {}
+  void wait_for(Stream&) override {}
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+  std::unique_ptr<Recording> record(const std::function<void()>&) override { return nullptr; }
+};
+
+// Whatever was issued has run.
+class CpuEvent final : public Event {
+ public:
+  void record(Stream&) override { when_ = std::chrono::steady_clock::now(); }
+  bool reached() override { return true; }
+  void wait() override {}
+  double ms_since(const Event& earlier) override {
+    const auto& before = static_cast<const CpuEvent&>(earlier);
+    return std::chrono::duration<double, std::milli>(when_ - before.when_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point when_ = {};
 };
 
 std::size_t rounded_up(std::size_t bytes) {
@@ -38,6 +59,10 @@ std::unique_ptr<Stream> CpuDevice::make_stream() {
   return std::make_unique<CpuStream>();
 }
 
+std::unique_ptr<Event> CpuDevice::make_event(bool /*timed*/) {
+  return std::make_unique<CpuEvent>();
+}
+
 void CpuDevice::enter() {
   omp_set_num_threads(static_cast<int>(cores_.size()));
 }
@@ -49,6 +74,10 @@ void CpuDevice::settle() {
   for (int core : cores_) CPU_SET(core, &set);
   // Where the system refuses (a container whose cores changed), the thread runs where it may.
   static_cast<void>(sched_setaffinity(0, sizeof(set), &set));
+}
+
+void CpuDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 std::byte* CpuDevice::allocate_bytes(std::size_t bytes) {

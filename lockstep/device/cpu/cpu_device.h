@@ -17,9 +17,12 @@ class CpuDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::Cpu; }
   const std::string& name() const override { return name_; }
   std::unique_ptr<Stream> make_stream() override;
+  std::unique_ptr<Event> make_event(bool timed) override;
   // Gives the calling thread as many OpenMP threads as the device has cores.
   void enter() override;
   void settle() override;
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
+  std::shared_ptr<Buffer> allocate_host(std::size_t bytes) override { return allocate(bytes); }
 
   const std::vector<int>& cores() const { return cores_; }
 

@@ -1,0 +1,12 @@
+// Stands for this folder where CMake found no CUDA toolkit.
+#include "lockstep/base/error.h"
+#include "lockstep/comm/cuda/gpu_group.h"
+
+namespace lockstep {
+
+std::unique_ptr<Group> make_gpu_group(const std::vector<Device*>& devices,
+                                      std::chrono::milliseconds /*timeout*/) {
+  fail<UsageError>("[comm] {}: this Lockstep was built without CUDA", devices.front()->name());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,233 @@
+#include "lockstep/device/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/device/cuda/runtime.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kOldestMajor = 8;  // Ampere: the oldest that kernels are compiled for
+
+// Memory of the host, locked in its place, so that a GPU copies it while the host goes on.
+class PinnedMemory final : public Device {
+ public:
+  PinnedMemory(std::string name, int gpu) : name_(std::move(name)), gpu_(gpu) {}
+
+  DeviceKind kind() const override { return DeviceKind::Cpu; }
+  const std::string& name() const override { return name_; }
+  std::unique_ptr<Stream> make_stream() override { return host().make_stream(); }
+  std::unique_ptr<Event> make_event(bool timed) override { return host().make_event(timed); }
+  void enter() override {}
+  void settle() override {}
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    host().copy(to, from, bytes);
+  }
+  std::shared_ptr<Buffer> allocate_host(std::size_t bytes) override { return allocate(bytes); }
+
+ private:
+  std::byte* allocate_bytes(std::size_t bytes) override {
+    void* data = nullptr;
+    check_cuda(cudaSetDevice(gpu_), "choosing a GPU");
+    const std::size_t some = std::max<std::size_t>(bytes, 1);
+    check_cuda(cudaHostAlloc(&data, some, cudaHostAllocMapped | cudaHostAllocPortable),
+               "locking memory of the host");
+    std::memset(data, 0, some);
+    return static_cast<std::byte*>(data);
+  }
+  void free_bytes(std::byte* data, std::size_t) override { cudaFreeHost(data); }
+
+  std::string name_;
+  int gpu_;
+};
+
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(bool timed) {
+    const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
+    check_cuda(cudaEventCreateWithFlags(&event_, flags), "making an event");
+  }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void record(Stream& stream) override {
+    check_cuda(cudaEventRecord(event_, cuda_stream(stream)), "recording an event");
+  }
+  bool reached() override {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) return false;
+    check_cuda(status, "running a step");
+    return true;
+  }
+  void wait() override { check_cuda(cudaEventSynchronize(event_), "running a step"); }
+  double ms_since(const Event& earlier) override {
+    float ms = 0;
+    check_cuda(cudaEventElapsedTime(&ms, static_cast<const CudaEvent&>(earlier).event_, event_),
+               "reading the time between events");
+    return static_cast<double>(ms);
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+const CudaDevice& as_cuda(const Device& device) {
+  require(device.kind() == DeviceKind::Cuda, "[device] {} is no GPU", device.name());
+  return static_cast<const CudaDevice&>(device);
+}
+
+// "13.0" of 13000.
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string why_none_of(cudaError_t status) {
+  int driver = 0;
+  int runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  if (status == cudaErrorInsufficientDriver && driver > 0) {
+    return fmt::format(
+        "the NVIDIA driver is for CUDA {}, but Lockstep was built with CUDA {}: install a newer "
+        "driver",
+        version_text(driver), version_text(runtime));
+  }
+  if (driver == 0) {
+    return "no NVIDIA driver was found (libcuda.so.1): install one, or, in a container, start it "
+           "with GPUs";
+  }
+  if (status == cudaErrorNoDevice || status == cudaSuccess) {
+    return "the NVIDIA driver shows no GPU to this process (CUDA_VISIBLE_DEVICES may hide them)";
+  }
+  return fmt::format("CUDA says: {}", cudaGetErrorString(status));
+}
+
+}  // namespace
+
+GpuInventory find_gpus() {
+  GpuInventory inventory;
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    inventory.why_none = why_none_of(status);
+    return inventory;
+  }
+  std::string unknown;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties = {};
+    if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
+    if (properties.major < kOldestMajor) {
+      unknown +=
+          fmt::format("{} (compute capability {}.{}) is older than Lockstep's kernels ({}.0)",
+                      properties.name, properties.major, properties.minor, kOldestMajor);
+      continue;
+    }
+    inventory.gpus.push_back({.index = i,
+                              .model = properties.name,
+                              .major = properties.major,
+                              .minor = properties.minor,
+                              .multiprocessors = properties.multiProcessorCount,
+                              .memory_bytes = properties.totalGlobalMem});
+  }
+  if (inventory.gpus.empty()) {
+    inventory.why_none = unknown.empty() ? "the GPUs could not be asked what they are" : unknown;
+  }
+  return inventory;
+}
+
+std::unique_ptr<Device> make_cuda_device(std::string_view name) {
+  const CudaName parsed = parse_cuda_name(name);
+  const GpuInventory inventory = find_gpus();
+  require(!inventory.gpus.empty(), "[device] {} cannot be used: {}", name, inventory.why_none);
+  const auto found = std::ranges::find(inventory.gpus, parsed.gpu, &Gpu::index);
+  require(found != inventory.gpus.end(), "[device] there is no {}: this machine's GPUs are {}",
+          name,
+          inventory.gpus.size() == 1 ? std::string("cuda:0")
+                                     : fmt::format("cuda:0 to cuda:{}", inventory.gpus.size() - 1));
+  return std::make_unique<CudaDevice>(std::string(name), *found);
+}
+
+Gpu gpu_of(const Device& device) {
+  return as_cuda(device).gpu();
+}
+
+std::size_t free_gpu_bytes(const Device& device) {
+  check_cuda(cudaSetDevice(as_cuda(device).gpu().index), "choosing a GPU");
+  std::size_t free = 0;
+  std::size_t total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "asking for the free memory");
+  return free;
+}
+
+CudaDevice::CudaDevice(std::string name, Gpu gpu)
+    : name_(std::move(name)),
+      gpu_(std::move(gpu)),
+      pinned_(std::make_unique<PinnedMemory>(name_ + " host memory", gpu_.index)) {
+  enter();
+  own_ = std::make_unique<CudaStream>();
+}
+
+CudaDevice::~CudaDevice() = default;
+
+std::unique_ptr<Stream> CudaDevice::make_stream() {
+  enter();
+  auto stream = std::make_unique<CudaStream>();
+  const std::lock_guard lock(streams_mutex_);
+  std::erase_if(issued_, [](const auto& each) { return each.expired(); });
+  issued_.push_back(stream->watch());
+  return stream;
+}
+
+std::unique_ptr<Event> CudaDevice::make_event(bool timed) {
+  enter();
+  return std::make_unique<CudaEvent>(timed);
+}
+
+void CudaDevice::enter() {
+  check_cuda(cudaSetDevice(gpu_.index), "choosing a GPU");
+}
+
+void CudaDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  enter();
+  const std::lock_guard lock(streams_mutex_);
+  for (const auto& each : issued_) {
+    const std::shared_ptr<cudaStream_t> stream = each.lock();
+    if (stream != nullptr) check_cuda(cudaStreamSynchronize(*stream), "running a step");
+  }
+  own_->copy(to, from, bytes);
+  own_->synchronize();
+}
+
+std::shared_ptr<Buffer> CudaDevice::allocate_host(std::size_t bytes) {
+  return pinned_->allocate(bytes);
+}
+
+std::byte* CudaDevice::allocate_bytes(std::size_t bytes) {
+  enter();
+  void* data = nullptr;
+  const std::size_t some = std::max<std::size_t>(bytes, 1);
+  const cudaError_t status = cudaMalloc(&data, some);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail<UsageError>(
+        "[device] {} ({}): {} MiB of memory were asked for and {} MiB are free; use a smaller "
+        "batch, or 16-bit precision",
+        name_, gpu_.model, bytes >> 20, free_gpu_bytes(*this) >> 20);
+  }
+  check_cuda(status, "allocating memory");
+  check_cuda(cudaMemsetAsync(data, 0, some, own_->handle()), "zeroing memory");
+  own_->synchronize();
+  return static_cast<std::byte*>(data);
+}
+
+void CudaDevice::free_bytes(std::byte* data, std::size_t) {
+  cudaSetDevice(gpu_.index);
+  cudaFree(data);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// CUDA devices, as seen by those who know nothing of CUDA: which GPUs there are, or why there are
+// none, and a Device for each. Where CUDA was not found at configuring, none.cpp stands for this
+// folder.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/device/device.h"
+
+namespace lockstep {
+
+// A GPU of this machine.
+struct Gpu {
+  int index = 0;
+  std::string model;  // "NVIDIA H200"
+  int major = 0;      // compute capability
+  int minor = 0;
+  int multiprocessors = 0;
+  std::size_t memory_bytes = 0;
+};
+
+struct GpuInventory {
+  std::vector<Gpu> gpus;
+  std::string why_none;  // why there is none, and what to do about it
+};
+
+// What is here now. Never throws; the first call may take a moment, as it starts the driver.
+GpuInventory find_gpus();
+
+// "cuda:1" is the second GPU; "cuda:1/0", "cuda:1/1" are logical devices that share it.
+struct CudaName {
+  int gpu = 0;
+  int part = -1;  // -1: the whole GPU
+};
+bool names_cuda(std::string_view name);
+CudaName parse_cuda_name(std::string_view name);  // UsageError where it is none
+
+// The device of such a name. UsageError where there is no such GPU, with what there is instead.
+std::unique_ptr<Device> make_cuda_device(std::string_view name);
+
+// Of a CUDA device: its GPU, and what is free of that one's memory at the moment.
+Gpu gpu_of(const Device& device);
+std::size_t free_gpu_bytes(const Device& device);
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// Stands for this folder where CMake found no CUDA toolkit.
+#include "lockstep/base/error.h"
+#include "lockstep/device/cuda/cuda_device.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kWhy =
+    "this Lockstep was built without CUDA: install the CUDA toolkit 13 with cuDNN 9 and NCCL, and "
+    "configure it again";
+
+}  // namespace
+
+GpuInventory find_gpus() {
+  return {.gpus = {}, .why_none = kWhy};
+}
+
+std::unique_ptr<Device> make_cuda_device(std::string_view name) {
+  parse_cuda_name(name);
+  fail<UsageError>("[device] {} cannot be used: {}", name, kWhy);
+}
+
+Gpu gpu_of(const Device& device) {
+  fail<UsageError>("[device] {} is no GPU", device.name());
+}
+
+std::size_t free_gpu_bytes(const Device& device) {
+  fail<UsageError>("[device] {} is no GPU", device.name());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+// CUDA's runtime for those who use it: errors as exceptions, streams and devices with their
+// handles. For files that are compiled only where CUDA is.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/device/cuda/cuda_device.h"
+
+namespace lockstep {
+
+// InternalError, naming the call, where CUDA says that something went wrong.
+inline void check_cuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  fail<InternalError>("[cuda] {}: {} ({})", what, cudaGetErrorString(status),
+                      cudaGetErrorName(status));
+}
+
+class CudaStream final : public Stream {
+ public:
+  CudaStream();  // of the calling thread's GPU
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  cudaStream_t handle() const { return *stream_; }
+  // The handle for as long as the stream lives.
+  std::weak_ptr<cudaStream_t> watch() const { return stream_; }
+  void synchronize() override;
+  void wait_for(Stream& other) override;
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
+  std::unique_ptr<Recording> record(const std::function<void()>& f) override;
+
+ private:
+  std::shared_ptr<cudaStream_t> stream_;
+  cudaEvent_t event_ = nullptr;  // of what was issued here so far, for others to wait for
+};
+
+// The handle of a stream of a CUDA device.
+inline cudaStream_t cuda_stream(Stream& stream) {
+  return static_cast<CudaStream&>(stream).handle();
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(std::string name, Gpu gpu);
+  ~CudaDevice() override;
+
+  DeviceKind kind() const override { return DeviceKind::Cuda; }
+  const std::string& name() const override { return name_; }
+  std::unique_ptr<Stream> make_stream() override;
+  std::unique_ptr<Event> make_event(bool timed) override;
+  void enter() override;
+  void settle() override { enter(); }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
+  std::shared_ptr<Buffer> allocate_host(std::size_t bytes) override;
+
+  const Gpu& gpu() const { return gpu_; }
+
+ private:
+  std::byte* allocate_bytes(std::size_t bytes) override;
+  void free_bytes(std::byte* data, std::size_t bytes) override;
+
+  std::string name_;
+  Gpu gpu_;
+  std::unique_ptr<Device> pinned_;  // the host's memory as this GPU copies it
+  // What was issued to this device, other logical devices of the GPU left alone: their work may be
+  // waiting for ours.
+  std::mutex streams_mutex_;
+  std::vector<std::weak_ptr<cudaStream_t>> issued_;
+  std::unique_ptr<CudaStream> own_;  // for zeroing and copies
+};
+
+}  // namespace lockstep

@@ -1,0 +1,107 @@
+#include "lockstep/exec/plan_memory.h"
+
+#include "lockstep/base/error.h"
+#include "lockstep/device/cuda/cuda_device.h"
+
+namespace lockstep {
+
+PlanMemory::PlanMemory(const Plan& plan, State& state) : plan_(plan), state_(state) {
+  Device& device = state_.device();
+  if (!device.shares_host_memory()) expect_room();
+  arena_ = device.allocate(plan_.arena_bytes);
+  if (device.shares_host_memory()) return;
+  upload_constants();
+  mirror_inputs();
+  mirror_outputs();
+}
+
+void PlanMemory::expect_room() const {
+  const Device& device = state_.device();
+  const std::size_t needed = plan_.arena_bytes + plan_.constant_bytes;
+  const std::size_t free = free_gpu_bytes(device);
+  constexpr double kMiB = 1024.0 * 1024.0;
+  require(needed <= free,
+          "[plan] a step needs {:.0f} MiB on {} beside its {:.0f} MiB of variables, and {:.0f} MiB "
+          "are free: use a smaller batch, 16-bit precision, or recomputation",
+          static_cast<double>(needed) / kMiB, device.name(),
+          static_cast<double>(plan_.variable_bytes) / kMiB, static_cast<double>(free) / kMiB);
+}
+
+std::byte* PlanMemory::add(std::shared_ptr<Buffer> buffer) {
+  buffers_.push_back(std::move(buffer));
+  return buffers_.back()->data();
+}
+
+void PlanMemory::upload_constants() {
+  for (const Node& node : plan_.graph.nodes()) {
+    if (node.op != Op::Constant) continue;
+    std::byte* const to = add(state_.device().allocate(node.constant.bytes()));
+    state_.device().copy(to, node.constant.raw(), node.constant.bytes());
+    constants_[&node] = to;
+  }
+}
+
+void PlanMemory::mirror_inputs() {
+  Device& device = state_.device();
+  for (const auto& [name, id] : plan_.graph.inputs()) {
+    const std::size_t bytes = plan_.graph.bytes(id);
+    const ValueType& type = plan_.graph.type(id);
+    const std::shared_ptr<Buffer> host_side = device.allocate_host(bytes);
+    host_sides_[id] = Tensor(type.dtype, type.shape, host_side, 0);
+    inputs_.push_back({.device = address(id),
+                       .host = host_side->data(),
+                       .landing = {add(device.allocate(bytes)), add(device.allocate(bytes))},
+                       .bytes = bytes});
+  }
+}
+
+void PlanMemory::mirror_outputs() {
+  for (const auto& [name, id] : plan_.graph.outputs()) {
+    if (host_sides_.contains(id)) continue;
+    if (plan_.values[static_cast<std::size_t>(id)].place != Place::Arena) continue;
+    const std::size_t bytes = plan_.graph.bytes(id);
+    const ValueType& type = plan_.graph.type(id);
+    const std::shared_ptr<Buffer> host_side = state_.device().allocate_host(bytes);
+    host_sides_[id] = Tensor(type.dtype, type.shape, host_side, 0);
+    outputs_.push_back(
+        {.device = address(id), .host = host_side->data(), .landing = {}, .bytes = bytes});
+  }
+}
+
+std::byte* PlanMemory::address(ValueId id) const {
+  const Allocation& allocation = plan_.values[static_cast<std::size_t>(id)];
+  if (allocation.place == Place::Arena) return arena_->data() + allocation.offset;
+  const Node& node = leaf(id);
+  if (node.op == Op::Variable) return state_.data(*node.variable);
+  const auto uploaded = constants_.find(&node);
+  if (uploaded != constants_.end()) return uploaded->second;
+  return const_cast<std::byte*>(node.constant.raw());  // never written: constants are inputs only
+}
+
+std::byte* PlanMemory::workspace(const PlanStep& step) const {
+  return step.workspace_bytes > 0 ? arena_->data() + step.workspace_offset : nullptr;
+}
+
+// The variable or constant whose memory a value outside the arena looks at.
+const Node& PlanMemory::leaf(ValueId id) const {
+  const Node* node = &plan_.graph.producer(id);
+  while (node->op != Op::Variable && node->op != Op::Constant) {
+    node = &plan_.graph.producer(node->inputs[0]);
+  }
+  return *node;
+}
+
+Tensor PlanMemory::host_view(ValueId id) const {
+  const auto mirrored = host_sides_.find(id);
+  if (mirrored != host_sides_.end()) return mirrored->second;
+  const Allocation& allocation = plan_.values[static_cast<std::size_t>(id)];
+  const ValueType& type = plan_.graph.type(id);
+  if (allocation.place == Place::Arena) {
+    return Tensor(type.dtype, type.shape, arena_, allocation.offset);
+  }
+  const Node& node = leaf(id);
+  const Tensor value = node.op == Op::Variable ? state_.get(*node.variable) : node.constant;
+  return value.reshaped(type.shape);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,269 @@
+// Batch norm over the channels of (…, C), with the residual's addition and ReLU in the same sweep.
+//
+// Two sweeps, and so x is read twice: statistics (column_sums.cuh), then the result. The second
+// goes backwards, so that it begins with what the first has left in the cache, and marks what it
+// reads as done with, so that the result stays there for its reader. The second knows nothing of
+// the first: given statistics are normalised by it just so.
+#include "lockstep/kernels/cuda/batch_norm.cuh"
+
+#include <limits>
+
+namespace lockstep {
+
+void add_cuda_batch_norm_grad(KernelLibrary& library);  // batch_norm_grad.cu
+
+namespace {
+
+struct FinishStatistics {
+  float* mean;
+  float* variance;
+  double share;  // one over the rows
+
+  // From sums of the distances to `shift` and of their squares.
+  __device__ void operator()(int channel, double sum, double squares, float shift) const {
+    const double distance = sum * share;
+    const double spread = squares * share - distance * distance;
+    mean[channel] = static_cast<float>(static_cast<double>(shift) + distance);
+    variance[channel] = static_cast<float>(spread < 0 ? 0.0 : spread);
+  }
+};
+
+// Mean and biased variance of each channel. Elements are taken relative to the channel's first, so
+// that a mean far from zero costs no digits of the variance. Four loads of 16 bytes in flight.
+template <class T, int N>
+__global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
+    batch_statistics(const ChannelRows r, const ColumnGrid g, const T* x, float* partial,
+                     unsigned* counters, const FinishStatistics finish) {
+  constexpr int kAtOnce = 4;
+  __shared__ ColumnMemory memory;
+  const ColumnPlace p = column_place<N>(r, g);
+  float sums[2][N] = {};
+  if (p.active) {
+    float shift[N];
+    load_floats<T, N>(x + p.first + p.side, shift);
+    const auto take = [&](const Raw<T, N>& raw) {
+      float values[N];
+      unpack<T, N>(raw, values);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float distance = values[i] - shift[i];
+        sums[0][i] += distance;
+        sums[1][i] = fmaf(distance, distance, sums[1][i]);
+      }
+    };
+    const std::int64_t stride = p.step * r.channels;
+    const T* at = x + p.row * r.channels + p.first + p.side;
+    std::int64_t row = p.row;
+    for (; row + (kAtOnce - 1) * p.step < r.rows; row += kAtOnce * p.step) {
+      Raw<T, N> raws[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) raws[u] = load_raw<T, N>(at + u * stride);
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) take(raws[u]);
+      at += kAtOnce * stride;
+    }
+    for (; row < r.rows; row += p.step, at += stride) take(load_raw<T, N>(at));
+  }
+  finish_columns<N>(r, g, p, sums, partial, counters, memory,
+                    [&](int channel, double sum, double squares) {
+                      finish(channel, sum, squares, as_float(x[channel]));
+                    });
+}
+
+template <class T>
+struct Normalisation {
+  const T* x;
+  const T* residual;  // where there is one
+  T* y;               // may be x
+  const float* gamma;
+  const float* beta;
+  const float* mean;
+  const float* variance;
+  float epsilon;
+  float floor;  // 0 with ReLU, else minus infinity
+};
+
+// y = (x - mean) · scale + beta (+ residual), and ReLU; from the last row to the first.
+template <class T, int N, bool kResidual>
+__global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
+    normalise(const ChannelRows r, const ColumnGrid g, const Normalisation<T> n) {
+  constexpr int kAtOnce = kResidual ? 2 : 4;
+  alignas(16) __shared__ TileChannels means, scales, betas;
+  const ColumnPlace p = column_place<N>(r, g);
+  for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
+    const int channel = p.first + i;
+    means[i] = n.mean[channel];
+    scales[i] = norm_scale(n.gamma[channel], reciprocal_deviation(n.variance[channel], n.epsilon));
+    betas[i] = n.beta[channel];
+  }
+  __syncthreads();
+  if (!p.active) return;
+  float mean[N];
+  float scale[N];
+  float beta[N];
+  load_shared<N>(means + p.side, mean);
+  load_shared<N>(scales + p.side, scale);
+  load_shared<N>(betas + p.side, beta);
+  const auto put = [&](std::int64_t at, const Raw<T, N>& raw, const Raw<T, N>& added) {
+    float values[N];
+    float others[N];
+    unpack<T, N>(raw, values);
+    if constexpr (kResidual) unpack<T, N>(added, others);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      float value = normalised(values[i], mean[i], scale[i], beta[i]);
+      if constexpr (kResidual) value = __fadd_rn(value, others[i]);
+      values[i] = value < n.floor ? n.floor : value;  // a NaN goes through
+    }
+    store_floats<T, N>(n.y + at, values);
+  };
+  const std::int64_t stride = p.step * r.channels;
+  std::int64_t at = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
+  std::int64_t row = p.row;
+  for (; row + (kAtOnce - 1) * p.step < r.rows; row += kAtOnce * p.step) {
+    Raw<T, N> raws[kAtOnce];
+    Raw<T, N> added[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) {
+      raws[u] = load_raw_once<T, N>(n.x + at - u * stride);
+      if constexpr (kResidual) added[u] = load_raw_once<T, N>(n.residual + at - u * stride);
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) put(at - u * stride, raws[u], added[u]);
+    at -= kAtOnce * stride;
+  }
+  for (; row < r.rows; row += p.step, at -= stride) {
+    Raw<T, N> added = {};
+    if constexpr (kResidual) added = load_raw_once<T, N>(n.residual + at);
+    put(at, load_raw_once<T, N>(n.x + at), added);
+  }
+}
+
+template <class T, int N>
+void launch_statistics(const ChannelRows& r, const ColumnGrid& g, const T* x, float* partial,
+                       unsigned* counters, const FinishStatistics& finish, cudaStream_t stream) {
+  batch_statistics<T, N>
+      <<<g.all_blocks(), kColumnThreads, 0, stream>>>(r, g, x, partial, counters, finish);
+  check_launch("batch_statistics");
+}
+
+template <class T, int N>
+void launch_normalise(const ChannelRows& r, const ColumnGrid& g, const Normalisation<T>& n,
+                      cudaStream_t stream) {
+  const auto kernel = n.residual != nullptr ? normalise<T, N, true> : normalise<T, N, false>;
+  kernel<<<g.all_blocks(), kColumnThreads, 0, stream>>>(r, g, n);
+  check_launch("normalise");
+}
+
+template <class T>
+bool in_packs(const ChannelRows& r, const Normalisation<T>& n) {
+  return r.channels % kPack<T> == 0 && all_on_pack_boundaries(n.x, n.residual, n.y);
+}
+
+float floor_of(const KernelCall& call) {
+  return call.attrs().has("activation") ? 0.0F : -std::numeric_limits<float>::infinity();
+}
+
+template <class T>
+std::unique_ptr<Kernel> make_batch_norm_of(const KernelCall& call) {
+  const ChannelRows r(call.in_shape(0));
+  const auto grids = ColumnGrids::of(r, cuda_context(call).multiprocessors(), T{});
+  const auto counters = grids.make_counters(cuda_context(call).device());
+  const auto epsilon = static_cast<float>(call.attrs().real("epsilon"));
+  const float floor = floor_of(call);
+  const bool residual = call.in_count() > 3;
+  return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
+    if (r.channels == 0) return;
+    float* mean = b.out<float>(1);
+    float* variance = b.out<float>(2);
+    if (r.rows == 0) {
+      const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(r.channels);
+      check_cuda(cudaMemsetAsync(mean, 0, bytes, stream), "the mean of no rows");
+      check_cuda(cudaMemsetAsync(variance, 0, bytes, stream), "the variance of no rows");
+      return;
+    }
+    const Normalisation<T> n{b.in<T>(0),     residual ? b.in<T>(3) : nullptr,
+                             b.out<T>(0),    b.in<float>(1),
+                             b.in<float>(2), mean,
+                             variance,       epsilon,
+                             floor};
+    const FinishStatistics finish{mean, variance, 1.0 / static_cast<double>(r.rows)};
+    auto* partial = reinterpret_cast<float*>(b.workspace);
+    auto* counts = reinterpret_cast<unsigned*>(counters->data());
+    if (in_packs(r, n)) {
+      launch_statistics<T, kPack<T>>(r, grids.wide, n.x, partial, counts, finish, stream);
+      launch_normalise<T, kPack<T>>(r, grids.wide, n, stream);
+    } else {
+      launch_statistics<T, 1>(r, grids.narrow, n.x, partial, counts, finish, stream);
+      launch_normalise<T, 1>(r, grids.narrow, n, stream);
+    }
+  });
+}
+
+template <class T>
+std::unique_ptr<Kernel> make_inference_of(const KernelCall& call) {
+  const ChannelRows r(call.in_shape(0));
+  const auto grids = ColumnGrids::of(r, cuda_context(call).multiprocessors(), T{});
+  const auto epsilon = static_cast<float>(call.attrs().real("epsilon"));
+  const float floor = floor_of(call);
+  const bool residual = call.in_count() > 5;
+  return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
+    if (r.rows == 0 || r.channels == 0) return;
+    const Normalisation<T> n{b.in<T>(0),     residual ? b.in<T>(5) : nullptr,
+                             b.out<T>(0),    b.in<float>(1),
+                             b.in<float>(2), b.in<float>(3),
+                             b.in<float>(4), epsilon,
+                             floor};
+    if (in_packs(r, n)) {
+      launch_normalise<T, kPack<T>>(r, grids.wide, n, stream);
+    } else {
+      launch_normalise<T, 1>(r, grids.narrow, n, stream);
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_batch_norm(const KernelCall& call) {
+  return cuda_dispatch_float(call.in_dtype(0),
+                             [&](auto zero) { return make_batch_norm_of<decltype(zero)>(call); });
+}
+
+std::unique_ptr<Kernel> make_inference(const KernelCall& call) {
+  return cuda_dispatch_float(call.in_dtype(0),
+                             [&](auto zero) { return make_inference_of<decltype(zero)>(call); });
+}
+
+std::size_t workspace_bytes(const KernelCall& call) {
+  const ChannelRows r(call.in_shape(0));
+  return cuda_dispatch_float(call.in_dtype(0), [&](auto zero) {
+    return ColumnGrids::of(r, cuda_context(call).multiprocessors(), zero).workspace_bytes(r);
+  });
+}
+
+bool supports_batch_norm(const KernelCall& call) {
+  return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 1, 2);
+}
+
+bool supports_inference(const KernelCall& call) {
+  return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 1, 4);
+}
+
+bool fuses_relu(const KernelCall&, std::string_view activation) {
+  return activation == "relu";
+}
+
+}  // namespace
+
+void add_cuda_norm(KernelLibrary& library) {
+  library.add(Op::BatchNorm, {.name = "cuda.batch_norm",
+                              .supports = supports_batch_norm,
+                              .make = make_batch_norm,
+                              .workspace_bytes = workspace_bytes,
+                              .fuses_activation = fuses_relu});
+  library.add(Op::BatchNormInference, {.name = "cuda.batch_norm_inference",
+                                       .supports = supports_inference,
+                                       .make = make_inference,
+                                       .fuses_activation = fuses_relu});
+  add_cuda_batch_norm_grad(library);
+}
+
+}  // namespace lockstep

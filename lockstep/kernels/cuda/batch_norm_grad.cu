@@ -1,0 +1,302 @@
+// The gradient of batch norm. With x̂ the normalised input and dz = dy where a fused ReLU let
+// through, else 0, over R rows:
+// dbeta = Σ dz, dgamma = Σ dz x̂, dx = gamma · rstd · (dz - dbeta / R - x̂ dgamma / R).
+//
+// Two sweeps: the sums (column_sums.cuh), then dx from the last row to the first, which begins with
+// what the first sweep has left in the cache. Where a residual was added, its gradient is dz: the
+// first sweep writes it, and the second reads it in place of dy and the mask. Else the mask is the
+// sign of y, and where the node has beta (a seventh input, behind y) y is not read at all: its sign
+// is found from x, which both sweeps read anyway.
+#include "lockstep/kernels/cuda/batch_norm.cuh"
+
+namespace lockstep {
+namespace {
+
+// Where the mask of the activation comes from.
+enum class Mask { None, FromResult, FromInput };
+
+template <class T>
+struct NormGradient {
+  const T* dy;
+  const T* x;
+  const T* y;  // with Mask::FromResult
+  const float* mean;
+  const float* variance;
+  const float* gamma;
+  const float* beta;  // with Mask::FromInput
+  T* dx;              // may be dy
+  T* dresidual;       // where there is one; may be dy too
+  float* dgamma;
+  float* dbeta;
+  float epsilon;
+};
+
+// A thread's channels: what both sweeps need of them.
+template <int N, Mask kMask>
+struct GradChannels {
+  float mean[N];
+  float scale[N];
+  float beta[N];
+
+  // Whether the activation let an element through.
+  template <class T>
+  __device__ __forceinline__ bool passed(int i, float centered, float y) const {
+    if constexpr (kMask == Mask::FromResult) return y > 0;
+    if constexpr (kMask == Mask::FromInput) {
+      return __fmaf_rn(centered, scale[i], beta[i]) > kStoredAsZero<T>;
+    }
+    return true;
+  }
+};
+
+template <int N, Mask kMask, class T>
+__device__ __forceinline__ GradChannels<N, kMask> load_channels(const ColumnPlace& p,
+                                                                const NormGradient<T>& n) {
+  alignas(16) __shared__ TileChannels means, scales, betas;
+  for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
+    const int channel = p.first + i;
+    means[i] = n.mean[channel];
+    scales[i] = norm_scale(n.gamma[channel], reciprocal_deviation(n.variance[channel], n.epsilon));
+    if constexpr (kMask == Mask::FromInput) betas[i] = n.beta[channel];
+  }
+  __syncthreads();
+  GradChannels<N, kMask> c;
+  if (p.active) {
+    load_shared<N>(means + p.side, c.mean);
+    load_shared<N>(scales + p.side, c.scale);
+    if constexpr (kMask == Mask::FromInput) load_shared<N>(betas + p.side, c.beta);
+  }
+  return c;
+}
+
+// The raw packs of one row that a thread has in flight.
+template <class T, int N, Mask kMask>
+struct GradPacks {
+  Raw<T, N> dy, x, y;
+};
+
+// dbeta and dgamma, and the residual's gradient where there is one. Two rows in flight, of two or
+// three loads of 16 bytes each.
+template <class T, int N, Mask kMask, bool kResidual>
+__global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
+    norm_gradient_sums(const ChannelRows r, const ColumnGrid g, const NormGradient<T> n,
+                       float* partial, unsigned* counters) {
+  constexpr int kAtOnce = 2;
+  __shared__ ColumnMemory memory;
+  const ColumnPlace p = column_place<N>(r, g);
+  const GradChannels<N, kMask> c = load_channels<N, kMask>(p, n);
+  float sums[2][N] = {};
+  if (p.active) {
+    // Without a residual all is read again; with it only x is.
+    const auto load = [&](std::int64_t at) {
+      GradPacks<T, N, kMask> packs;
+      packs.dy = kResidual ? load_raw_once<T, N>(n.dy + at) : load_raw<T, N>(n.dy + at);
+      packs.x = load_raw<T, N>(n.x + at);
+      if constexpr (kMask == Mask::FromResult) {
+        packs.y = kResidual ? load_raw_once<T, N>(n.y + at) : load_raw<T, N>(n.y + at);
+      }
+      return packs;
+    };
+    const auto take = [&](std::int64_t at, const GradPacks<T, N, kMask>& packs) {
+      float dz[N];
+      float x[N];
+      float y[N];
+      unpack<T, N>(packs.dy, dz);
+      unpack<T, N>(packs.x, x);
+      if constexpr (kMask == Mask::FromResult) unpack<T, N>(packs.y, y);
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        const float centered = __fsub_rn(x[i], c.mean[i]);
+        dz[i] = c.template passed<T>(i, centered, y[i]) ? dz[i] : 0.0F;
+        sums[0][i] += dz[i];
+        sums[1][i] = fmaf(dz[i], centered, sums[1][i]);
+      }
+      if constexpr (kResidual) store_floats<T, N>(n.dresidual + at, dz);
+    };
+    const std::int64_t stride = p.step * r.channels;
+    std::int64_t at = p.row * r.channels + p.first + p.side;
+    std::int64_t row = p.row;
+    for (; row + (kAtOnce - 1) * p.step < r.rows; row += kAtOnce * p.step) {
+      GradPacks<T, N, kMask> packs[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) packs[u] = load(at + u * stride);
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) take(at + u * stride, packs[u]);
+      at += kAtOnce * stride;
+    }
+    for (; row < r.rows; row += p.step, at += stride) take(at, load(at));
+  }
+  finish_columns<N>(r, g, p, sums, partial, counters, memory,
+                    [&](int channel, double sum, double along) {
+                      const float rstd = reciprocal_deviation(n.variance[channel], n.epsilon);
+                      n.dbeta[channel] = static_cast<float>(sum);
+                      n.dgamma[channel] = static_cast<float>(along * static_cast<double>(rstd));
+                    });
+}
+
+// dx, from dbeta and dgamma; dy is dz already where the residual's gradient was written.
+template <class T, int N, Mask kMask>
+__global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
+    norm_gradient(const ChannelRows r, const ColumnGrid g, const NormGradient<T> n,
+                  const float share) {
+  constexpr int kAtOnce = 2;
+  alignas(16) __shared__ TileChannels offsets, slopes;
+  const ColumnPlace p = column_place<N>(r, g);
+  for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
+    const int channel = p.first + i;
+    const float rstd = reciprocal_deviation(n.variance[channel], n.epsilon);
+    offsets[i] = n.dbeta[channel] * share;
+    slopes[i] = n.dgamma[channel] * share * rstd;
+  }
+  const GradChannels<N, kMask> c = load_channels<N, kMask>(p, n);  // waits for all threads
+  if (!p.active) return;
+  float offset[N];
+  float slope[N];
+  load_shared<N>(offsets + p.side, offset);
+  load_shared<N>(slopes + p.side, slope);
+  const auto load = [&](std::int64_t at) {
+    GradPacks<T, N, kMask> packs;
+    packs.dy = load_raw_once<T, N>(n.dy + at);
+    packs.x = load_raw_once<T, N>(n.x + at);
+    if constexpr (kMask == Mask::FromResult) packs.y = load_raw_once<T, N>(n.y + at);
+    return packs;
+  };
+  const auto put = [&](std::int64_t at, const GradPacks<T, N, kMask>& packs) {
+    float dz[N];
+    float x[N];
+    float y[N];
+    unpack<T, N>(packs.dy, dz);
+    unpack<T, N>(packs.x, x);
+    if constexpr (kMask == Mask::FromResult) unpack<T, N>(packs.y, y);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float centered = __fsub_rn(x[i], c.mean[i]);
+      const float through = c.template passed<T>(i, centered, y[i]) ? dz[i] : 0.0F;
+      x[i] = c.scale[i] * fmaf(-centered, slope[i], through - offset[i]);
+    }
+    store_floats<T, N>(n.dx + at, x);
+  };
+  const std::int64_t stride = p.step * r.channels;
+  std::int64_t at = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
+  std::int64_t row = p.row;
+  for (; row + (kAtOnce - 1) * p.step < r.rows; row += kAtOnce * p.step) {
+    GradPacks<T, N, kMask> packs[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) packs[u] = load(at - u * stride);
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) put(at - u * stride, packs[u]);
+    at -= kAtOnce * stride;
+  }
+  for (; row < r.rows; row += p.step, at -= stride) put(at, load(at));
+}
+
+template <class T, int N, Mask kMask, bool kResidual>
+void launch_both(const ChannelRows& r, const ColumnGrid& g, NormGradient<T> n, float* partial,
+                 unsigned* counters, cudaStream_t stream) {
+  norm_gradient_sums<T, N, kMask, kResidual>
+      <<<g.all_blocks(), kColumnThreads, 0, stream>>>(r, g, n, partial, counters);
+  check_launch("norm_gradient_sums");
+  constexpr Mask kLeft = kResidual ? Mask::None : kMask;
+  if constexpr (kResidual) n.dy = n.dresidual;
+  const auto share = static_cast<float>(1.0 / static_cast<double>(r.rows));
+  norm_gradient<T, N, kLeft><<<g.all_blocks(), kColumnThreads, 0, stream>>>(r, g, n, share);
+  check_launch("norm_gradient");
+}
+
+template <class T, int N>
+void launch(const ChannelRows& r, const ColumnGrid& g, const NormGradient<T>& n, float* partial,
+            unsigned* counters, cudaStream_t stream) {
+  if (n.beta != nullptr) {
+    launch_both<T, N, Mask::FromInput, false>(r, g, n, partial, counters, stream);
+  } else if (n.y == nullptr) {
+    launch_both<T, N, Mask::None, false>(r, g, n, partial, counters, stream);
+  } else if (n.dresidual == nullptr) {
+    launch_both<T, N, Mask::FromResult, false>(r, g, n, partial, counters, stream);
+  } else {
+    launch_both<T, N, Mask::FromResult, true>(r, g, n, partial, counters, stream);
+  }
+}
+
+// Where nothing masks it the residual's gradient is dy.
+template <class T>
+void copy_to_residual(const ChannelRows& r, const NormGradient<T>& n, cudaStream_t stream) {
+  if (n.dresidual == n.dy) return;
+  const auto elements = static_cast<std::size_t>(r.rows) * static_cast<std::size_t>(r.channels);
+  check_cuda(
+      cudaMemcpyAsync(n.dresidual, n.dy, sizeof(T) * elements, cudaMemcpyDeviceToDevice, stream),
+      "the gradient of a residual");
+}
+
+void zero_channels(const ChannelRows& r, float* values, cudaStream_t stream) {
+  const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(r.channels);
+  check_cuda(cudaMemsetAsync(values, 0, bytes, stream), "the gradient of no rows");
+}
+
+template <class T>
+std::unique_ptr<Kernel> make_grad_of(const KernelCall& call) {
+  const ChannelRows r(call.in_shape(1));
+  const auto grids = ColumnGrids::of(r, cuda_context(call).multiprocessors(), T{});
+  const auto counters = grids.make_counters(cuda_context(call).device());
+  const auto epsilon = static_cast<float>(call.attrs().real("epsilon"));
+  const bool relu = call.attrs().has("activation");
+  const bool residual = call.node.outputs.size() > 3;
+  const bool has_beta = relu && !residual && call.in_count() > 6;
+  return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
+    if (r.channels == 0) return;
+    const NormGradient<T> n{b.in<T>(0),
+                            b.in<T>(1),
+                            relu && !has_beta ? b.in<T>(5) : nullptr,
+                            b.in<float>(2),
+                            b.in<float>(3),
+                            b.in<float>(4),
+                            has_beta ? b.in<float>(6) : nullptr,
+                            b.out<T>(0),
+                            residual ? b.out<T>(3) : nullptr,
+                            b.out<float>(1),
+                            b.out<float>(2),
+                            epsilon};
+    if (r.rows == 0) {
+      zero_channels(r, n.dgamma, stream);
+      zero_channels(r, n.dbeta, stream);
+      return;
+    }
+    auto* partial = reinterpret_cast<float*>(b.workspace);
+    auto* counts = reinterpret_cast<unsigned*>(counters->data());
+    if (residual && !relu) copy_to_residual(r, n, stream);
+    const bool in_packs =
+        r.channels % kPack<T> == 0 && all_on_pack_boundaries(n.dy, n.x, n.y, n.dx, n.dresidual);
+    if (in_packs) {
+      launch<T, kPack<T>>(r, grids.wide, n, partial, counts, stream);
+    } else {
+      launch<T, 1>(r, grids.narrow, n, partial, counts, stream);
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_grad(const KernelCall& call) {
+  return cuda_dispatch_float(call.in_dtype(1),
+                             [&](auto zero) { return make_grad_of<decltype(zero)>(call); });
+}
+
+std::size_t workspace_bytes(const KernelCall& call) {
+  const ChannelRows r(call.in_shape(1));
+  return cuda_dispatch_float(call.in_dtype(1), [&](auto zero) {
+    return ColumnGrids::of(r, cuda_context(call).multiprocessors(), zero).workspace_bytes(r);
+  });
+}
+
+bool supports_grad(const KernelCall& call) {
+  const bool beta_fits = call.in_count() <= 6 || has_f32_channels(call, 6, 6);
+  return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 2, 4) && beta_fits;
+}
+
+}  // namespace
+
+void add_cuda_batch_norm_grad(KernelLibrary& library) {
+  library.add(Op::BatchNormGrad, {.name = "cuda.batch_norm_grad",
+                                  .supports = supports_grad,
+                                  .make = make_grad,
+                                  .workspace_bytes = workspace_bytes});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// The context of a GPU: its libraries, each opened when a kernel first asks for it.
+#include "lockstep/kernels/cuda/cublaslt.h"
+#include "lockstep/kernels/cuda/cuda.h"
+#include "lockstep/kernels/cuda/cudnn.h"
+#include "lockstep/kernels/cuda/plan_cache.h"
+
+namespace lockstep {
+
+CudaContext::CudaContext(Device& device) : device_(device), gpu_(gpu_of(device)) {}
+
+CudaContext::~CudaContext() = default;
+
+CublasLt& CudaContext::cublaslt() {
+  device_.enter();
+  const std::lock_guard lock(mutex_);
+  if (cublaslt_ == nullptr) cublaslt_ = std::make_shared<CublasLt>();
+  return *cublaslt_;
+}
+
+Cudnn& CudaContext::cudnn() {
+  device_.enter();
+  const std::lock_guard lock(mutex_);
+  if (cudnn_ == nullptr) cudnn_ = std::make_shared<Cudnn>();
+  return *cudnn_;
+}
+
+PlanCache& CudaContext::plans() {
+  const std::lock_guard lock(mutex_);
+  if (plans_ == nullptr) plans_ = std::make_shared<PlanCache>(plan_cache_path);
+  return *plans_;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+#include "lockstep/kernels/cuda/conv_border.h"
+
+#include "lockstep/kernels/cuda/cuda.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kThreads = 256;
+
+bool is_wide(const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % sizeof(uint4) == 0;
+}
+
+// A border is added and removed row by row, a row a block; `left` and the widths count units.
+template <class U>
+__global__ void add_border_kernel(const U* image, U* padded, std::int64_t h, std::int64_t padded_h,
+                                  std::int64_t width, std::int64_t padded_width, std::int64_t top,
+                                  std::int64_t left) {
+  const std::int64_t n = blockIdx.x / padded_h;
+  const std::int64_t y = blockIdx.x % padded_h - top;
+  const bool outside = y < 0 || y >= h;
+  const U* from = image + (n * h + y) * width;  // not read where it is outside
+  U* to = padded + blockIdx.x * padded_width;
+  for (std::int64_t u = threadIdx.x; u < padded_width; u += blockDim.x) {
+    const std::int64_t x = u - left;
+    to[u] = outside || x < 0 || x >= width ? U{} : from[x];
+  }
+}
+
+template <class U>
+__global__ void remove_border_kernel(const U* padded, U* image, std::int64_t h,
+                                     std::int64_t padded_h, std::int64_t width,
+                                     std::int64_t padded_width, std::int64_t top,
+                                     std::int64_t left) {
+  const std::int64_t n = blockIdx.x / h;
+  const std::int64_t y = blockIdx.x % h;
+  const U* from = padded + (n * padded_h + y + top) * padded_width + left;
+  U* to = image + blockIdx.x * width;
+  for (std::int64_t u = threadIdx.x; u < width; u += blockDim.x) to[u] = from[u];
+}
+
+// Calls f with the unit in which the rows of an image are moved and how many make a pixel.
+template <class F>
+void with_unit(const Border& border, const void* a, const void* b, F&& f) {
+  const auto c = border.c;
+  if (border.c * static_cast<std::int64_t>(border.element_bytes) % 16 == 0 && is_wide(a) &&
+      is_wide(b)) {
+    f(uint4{}, c * static_cast<std::int64_t>(border.element_bytes) / 16);
+  } else if (border.element_bytes == 2) {
+    f(std::uint16_t{}, c);
+  } else {
+    f(std::uint32_t{}, c);
+  }
+}
+
+constexpr int kTile = 32;
+constexpr int kTileRows = 8;
+
+// Through a tile in shared memory, so that both sides are read and written along their rows; its
+// rows are one longer than a tile, so that columns lie in different banks.
+template <class U>
+__global__ void transpose_kernel(const U* from, U* to, std::int64_t rows, std::int64_t columns) {
+  __shared__ U tile[kTile][kTile + 1];
+  const std::int64_t column0 = static_cast<std::int64_t>(blockIdx.x) * kTile;
+  for (std::int64_t row0 = static_cast<std::int64_t>(blockIdx.y) * kTile; row0 < rows;
+       row0 += static_cast<std::int64_t>(gridDim.y) * kTile) {
+    for (int i = static_cast<int>(threadIdx.y); i < kTile; i += kTileRows) {
+      if (row0 + i < rows && column0 + threadIdx.x < columns) {
+        tile[i][threadIdx.x] = from[(row0 + i) * columns + column0 + threadIdx.x];
+      }
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.y); i < kTile; i += kTileRows) {
+      if (column0 + i < columns && row0 + threadIdx.x < rows) {
+        to[(column0 + i) * rows + row0 + threadIdx.x] = tile[threadIdx.x][i];
+      }
+    }
+    __syncthreads();
+  }
+}
+
+template <class U>
+void transpose_of(const void* from, void* to, std::int64_t rows, std::int64_t columns,
+                  cudaStream_t stream) {
+  const dim3 blocks(
+      static_cast<unsigned>((columns + kTile - 1) / kTile),
+      static_cast<unsigned>(std::min<std::int64_t>((rows + kTile - 1) / kTile, 65535)));
+  transpose_kernel<U><<<blocks, dim3(kTile, kTileRows), 0, stream>>>(
+      static_cast<const U*>(from), static_cast<U*>(to), rows, columns);
+}
+
+}  // namespace
+
+void Border::add(const void* image, void* padded, cudaStream_t stream) const {
+  const std::int64_t rows = n * padded_h();
+  if (rows == 0 || padded_w() * c == 0) return;
+  with_unit(*this, image, padded, [&](auto unit, std::int64_t pixel) {
+    using U = decltype(unit);
+    add_border_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+        static_cast<const U*>(image), static_cast<U*>(padded), h, padded_h(), w * pixel,
+        padded_w() * pixel, top, left * pixel);
+  });
+  check_launch("adding a border");
+}
+
+void Border::remove(const void* padded, void* image, cudaStream_t stream) const {
+  const std::int64_t rows = n * h;
+  if (rows == 0 || w * c == 0) return;
+  with_unit(*this, padded, image, [&](auto unit, std::int64_t pixel) {
+    using U = decltype(unit);
+    remove_border_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
+        static_cast<const U*>(padded), static_cast<U*>(image), h, padded_h(), w * pixel,
+        padded_w() * pixel, top, left * pixel);
+  });
+  check_launch("removing a border");
+}
+
+void transpose_matrix(const void* from, void* to, std::int64_t rows, std::int64_t columns,
+                      std::size_t element_bytes, cudaStream_t stream) {
+  if (rows == 0 || columns == 0) return;
+  if (element_bytes == 2) {
+    transpose_of<std::uint16_t>(from, to, rows, columns, stream);
+  } else {
+    transpose_of<std::uint32_t>(from, to, rows, columns, stream);
+  }
+  check_launch("transposing a matrix");
+}
+
+}  // namespace lockstep

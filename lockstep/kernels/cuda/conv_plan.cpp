@@ -1,0 +1,106 @@
+// Most convolutions are one graph of cuDNN's. Padding that is not the same on both sides of the
+// image is first made so where that changes no result, then asked for as it is, and where cuDNN has
+// no engine for it becomes a border of the image.
+#include "lockstep/kernels/cuda/conv_plan.h"
+
+#include <array>
+
+namespace lockstep {
+namespace {
+
+constexpr double kSmall = 1e8;  // operations for which measuring plans is not worth its time
+
+bool is_empty(const ConvProblem& p) {
+  return p.image_elements() == 0 || p.filter_elements() == 0 || p.result_elements() == 0;
+}
+
+// The padding behind an axis, made that before it where the results stay the same: the last of a
+// strided window's steps often leaves room.
+std::int64_t evened(std::int64_t extent, std::int64_t window, std::int64_t stride,
+                    std::int64_t before, std::int64_t after, std::int64_t results) {
+  const std::int64_t room = extent + 2 * before - window;
+  return room >= 0 && room / stride + 1 == results ? before : after;
+}
+
+ConvProblem with_even_padding(ConvProblem p) {
+  p.bottom = evened(p.h, (p.kh - 1) * p.dilation_h + 1, p.stride_h, p.top, p.bottom, p.oh);
+  p.right = evened(p.w, (p.kw - 1) * p.dilation_w + 1, p.stride_w, p.left, p.right, p.ow);
+  return p;
+}
+
+bool is_even(const ConvProblem& p) {
+  return p.top == p.bottom && p.left == p.right;
+}
+
+// What of a problem's padding must be a border of the image, so that the rest is even.
+Border border_of(const ConvProblem& p) {
+  const std::int64_t rows = std::min(p.top, p.bottom);
+  const std::int64_t columns = std::min(p.left, p.right);
+  return {.n = p.n,
+          .h = p.h,
+          .w = p.w,
+          .c = p.c,
+          .top = p.top - rows,
+          .bottom = p.bottom - rows,
+          .left = p.left - columns,
+          .right = p.right - columns,
+          .element_bytes = size_of(p.dtype)};
+}
+
+ConvProblem with_border(ConvProblem p, const Border& border) {
+  p.h = border.padded_h();
+  p.w = border.padded_w();
+  p.top = p.bottom = p.top - border.top;
+  p.left = p.right = p.left - border.left;
+  return p;
+}
+
+std::string name_of(const ConvProblem& p) {
+  constexpr std::array kWays = {"forward", "grad_input", "grad_filter"};
+  return fmt::format(
+      "conv2d {} {} {} ({}, {}, {}, {}) ({}, {}, {}, {}) ({}, {}) strides {} {} dilations {} {} "
+      "padding {} {} {} {}",
+      kWays[static_cast<std::size_t>(p.way)], name_of(p.dtype), name_of(p.filter_dtype), p.n, p.h,
+      p.w, p.c, p.kh, p.kw, p.in, p.o, p.oh, p.ow, p.stride_h, p.stride_w, p.dilation_h,
+      p.dilation_w, p.top, p.bottom, p.left, p.right);
+}
+
+void describe(const ConvProblem& p, CudnnGraph& graph) {
+  graph.tensor(cudnn_image(p.dtype, p.n, p.h, p.w, p.c));
+  graph.tensor(cudnn_filter(p.filter_dtype, p.o, p.kh, p.kw, p.in));
+  graph.tensor(cudnn_image(p.dtype, p.n, p.oh, p.ow, p.o));
+  const CudnnConvolution conv{.strides = {p.stride_h, p.stride_w},
+                              .dilations = {p.dilation_h, p.dilation_w},
+                              .before = {p.top, p.left},
+                              .after = {p.bottom, p.right}};
+  switch (p.way) {
+    case ConvWay::Forward:
+      return graph.convolve(conv, ConvSolution::kImage, ConvSolution::kFilter,
+                            ConvSolution::kResult);
+    case ConvWay::GradInput:
+      return graph.grad_input(conv, ConvSolution::kResult, ConvSolution::kFilter,
+                              ConvSolution::kImage);
+    case ConvWay::GradFilter:
+      return graph.grad_filter(conv, ConvSolution::kImage, ConvSolution::kResult,
+                               ConvSolution::kFilter);
+  }
+}
+
+std::shared_ptr<const CudnnPlan> plan_for(CudaContext& context, const ConvProblem& p) {
+  return cudnn_plan(
+      context, name_of(p), [&](CudnnGraph& graph) { describe(p, graph); },
+      {.exact = p.dtype == DType::F32 && !context.allow_tf32, .small = p.operations() < kSmall});
+}
+
+}  // namespace
+
+ConvSolution solve_conv(CudaContext& context, const ConvProblem& problem) {
+  if (is_empty(problem)) return {};
+  const ConvProblem p = with_even_padding(problem);
+  if (auto plan = plan_for(context, p); plan != nullptr || is_even(p)) return {std::move(plan), {}};
+  const Border border = border_of(p);
+  if (auto plan = plan_for(context, with_border(p, border))) return {std::move(plan), border};
+  return {};
+}
+
+}  // namespace lockstep

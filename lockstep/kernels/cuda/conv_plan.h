@@ -1,0 +1,26 @@
+// How cuDNN computes a convolution, if it does.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "lockstep/kernels/cuda/conv_border.h"
+#include "lockstep/kernels/cuda/conv_problem.h"
+#include "lockstep/kernels/cuda/cudnn_plan.h"
+
+namespace lockstep {
+
+struct ConvSolution {
+  // The tensors of the plan.
+  static constexpr CudnnGraph::Id kImage = 1;
+  static constexpr CudnnGraph::Id kFilter = 2;  // as (o, kh, kw, in)
+  static constexpr CudnnGraph::Id kResult = 3;
+
+  std::shared_ptr<const CudnnPlan> plan = nullptr;  // none: not at all
+  std::optional<Border> border = {};                // that the plan's image has
+};
+
+// The same for the same problem, however often it is asked for.
+ConvSolution solve_conv(CudaContext& context, const ConvProblem& problem);
+
+}  // namespace lockstep

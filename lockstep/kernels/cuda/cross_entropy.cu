@@ -1,0 +1,250 @@
+// The cross entropies that start from logits, and their gradients (what they are:
+// kernels/softmax_rows.h), each one sweep over the rows.
+#include <limits>
+
+#include "lockstep/kernels/cuda/softmax.cuh"
+
+namespace lockstep {
+namespace {
+
+// A row and its label in one number, a label of more than 32 bits as the nearest of them.
+constexpr std::int64_t kLeastLabel = std::numeric_limits<std::int32_t>::min();
+constexpr std::int64_t kMostLabel = std::numeric_limits<std::int32_t>::max();
+
+__device__ inline std::int64_t encoded(std::int64_t row, std::int64_t label) {
+  const std::int64_t kept = min(max(label, kLeastLabel), kMostLabel);
+  return row * (std::int64_t{1} << 32) + (kept - kLeastLabel);
+}
+
+std::string explain_label(std::int64_t value, std::int64_t classes) {
+  const std::int64_t row = value >> 32;
+  const std::int64_t label = value - row * (std::int64_t{1} << 32) + kLeastLabel;
+  const char* beyond = "";
+  if (label == kMostLabel) beyond = " or more";
+  if (label == kLeastLabel) beyond = " or less";
+  return fmt::format("label {}{} in row {} is outside [0, {}): the logits have {} classes", label,
+                     beyond, row, classes, classes);
+}
+
+// Says that a row has a bad label, unless an earlier one has: of many the first is named. Called by
+// one thread, and not in a run that goes well.
+template <class Label>
+__device__ void report(const ClassRows& r, const Label* labels, std::int64_t row, Fault* fault,
+                       std::int64_t step) {
+  if (fault == nullptr) return;
+  for (std::int64_t i = 0; i < row; ++i) {
+    const auto label = static_cast<std::int64_t>(labels[i]);
+    if (label < 0 || label >= r.classes) return;
+  }
+  fault->value = encoded(row, static_cast<std::int64_t>(labels[row]));
+  __threadfence_system();
+  fault->step = step;
+}
+
+template <class T, class Label>
+struct SparseLoss {
+  const T* logits;
+  const Label* labels;
+  T* loss;
+  T* softmax;  // may be the logits
+  Fault* fault;
+  std::int64_t step;
+};
+
+// A row with a bad label has a loss that is no number.
+template <class T, class Label, class Team, int N>
+__global__ void __launch_bounds__(kTeamBlock)
+    sparse_cross_entropy(const ClassRows r, const SparseLoss<T, Label> s) {
+  for (std::int64_t row = Team::first_row(); row < r.rows; row += Team::row_step()) {
+    const T* x = s.logits + row * r.classes;
+    const auto label = static_cast<std::int64_t>(s.labels[row]);
+    const bool good = label >= 0 && label < r.classes;
+    const float chosen = good ? as_float(x[label]) : NAN;
+    const RowTotal total = total_of<Team, N>(x, r.classes);
+    Team::wait();
+    write_softmax<Team, N>(x, s.softmax + row * r.classes, r.classes, total);
+    if (Team::thread() == 0) {
+      s.loss[row] = rounded<T>(logf(total.sum) - (chosen - total.largest));
+      if (!good) report(r, s.labels, row, s.fault, s.step);
+    }
+  }
+}
+
+// dlogits = dloss · (softmax - one where the label is); it may take the softmax's place.
+template <class T, class Label, class Team, int N>
+__global__ void __launch_bounds__(kTeamBlock)
+    sparse_cross_entropy_grad(const ClassRows r, const T* dloss, const T* softmax,
+                              const Label* labels, T* dx) {
+  for (std::int64_t row = Team::first_row(); row < r.rows; row += Team::row_step()) {
+    const float factor = as_float(dloss[row]);
+    const auto label = static_cast<std::int64_t>(labels[row]);
+    map_row<Team, N>(
+        softmax + row * r.classes, dx + row * r.classes, r.classes,
+        [&](std::int64_t i, float v) { return i == label ? v * factor - factor : v * factor; });
+  }
+}
+
+template <class T, class Team, int N>
+__global__ void __launch_bounds__(kTeamBlock)
+    cross_entropy(const ClassRows r, const T* logits, const T* labels, T* loss, T* softmax) {
+  for (std::int64_t row = Team::first_row(); row < r.rows; row += Team::row_step()) {
+    const std::int64_t begin = row * r.classes;
+    const T* x = logits + begin;
+    const RowTotal total = total_of<Team, N>(x, r.classes);
+    const float log_sum = logf(total.sum) + total.largest;
+    float sum = 0;
+    for_each_pack<Team, N>(r.classes, [&](std::int64_t at) {
+      float values[N];
+      float weights[N];
+      load_floats<T, N>(x + at, values);
+      load_floats<T, N>(labels + begin + at, weights);
+      // A class without weight counts nothing, though its logit be minus infinity.
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        if (weights[i] != 0) sum = fmaf(weights[i], log_sum - values[i], sum);
+      }
+    });
+    sum = Team::sum(sum);
+    write_softmax<Team, N>(x, softmax + begin, r.classes, total);
+    if (Team::thread() == 0) loss[row] = rounded<T>(sum);
+  }
+}
+
+// dlogits = dloss · (softmax · Σ labels - labels); it may take the softmax's place.
+template <class T, class Team, int N>
+__global__ void __launch_bounds__(kTeamBlock)
+    cross_entropy_grad(const ClassRows r, const T* dloss, const T* softmax, const T* labels,
+                       T* dx) {
+  for (std::int64_t row = Team::first_row(); row < r.rows; row += Team::row_step()) {
+    const std::int64_t begin = row * r.classes;
+    const float factor = as_float(dloss[row]);
+    float sum = 0;
+    for_each_of<Team, N>(labels + begin, r.classes, [&](std::int64_t, float v) { sum += v; });
+    const float weight = Team::sum(sum);
+    for_each_pack<Team, N>(r.classes, [&](std::int64_t at) {
+      float values[N];
+      float weights[N];
+      load_floats<T, N>(softmax + begin + at, values);
+      load_floats<T, N>(labels + begin + at, weights);
+#pragma unroll
+      for (int i = 0; i < N; ++i) values[i] = factor * (values[i] * weight - weights[i]);
+      store_floats<T, N>(dx + begin + at, values);
+    });
+  }
+}
+
+template <class T>
+std::unique_ptr<Kernel> make_cross_entropy_of(const KernelCall& call) {
+  return make_cuda_kernel([r = ClassRows(call.in_shape(0))](const Binding& b, cudaStream_t stream) {
+    if (r.rows == 0) return;
+    const bool aligned = all_on_pack_boundaries(b.in<T>(0), b.in<T>(1), b.out<T>(1));
+    with_team<T>(r.classes, aligned, [&](auto team, auto width) {
+      using Team = decltype(team);
+      cross_entropy<T, Team, decltype(width)::value>
+          <<<team_blocks<Team>(r.rows), kTeamBlock, 0, stream>>>(r, b.in<T>(0), b.in<T>(1),
+                                                                 b.out<T>(0), b.out<T>(1));
+    });
+    check_launch("cross_entropy");
+  });
+}
+
+template <class T>
+std::unique_ptr<Kernel> make_cross_entropy_grad_of(const KernelCall& call) {
+  return make_cuda_kernel([r = ClassRows(call.in_shape(1))](const Binding& b, cudaStream_t stream) {
+    if (r.rows == 0) return;
+    const bool aligned = all_on_pack_boundaries(b.in<T>(1), b.in<T>(2), b.out<T>(0));
+    with_team<T>(r.classes, aligned, [&](auto team, auto width) {
+      using Team = decltype(team);
+      cross_entropy_grad<T, Team, decltype(width)::value>
+          <<<team_blocks<Team>(r.rows), kTeamBlock, 0, stream>>>(r, b.in<T>(0), b.in<T>(1),
+                                                                 b.in<T>(2), b.out<T>(0));
+    });
+    check_launch("cross_entropy_grad");
+  });
+}
+
+template <class T, class Label>
+class SparseCrossEntropy final : public Kernel {
+ public:
+  explicit SparseCrossEntropy(const KernelCall& call) : r_(call.in_shape(0)) {}
+  void bind(const Binding& b) override {
+    loss_ = {b.in<T>(0), b.in<Label>(1), b.out<T>(0), b.out<T>(1), b.fault, b.step};
+  }
+  void run(Stream& stream) override {
+    if (r_.rows == 0) return;
+    const bool aligned = all_on_pack_boundaries(loss_.logits, loss_.softmax);
+    with_team<T>(r_.classes, aligned, [&](auto team, auto width) {
+      using Team = decltype(team);
+      sparse_cross_entropy<T, Label, Team, decltype(width)::value>
+          <<<team_blocks<Team>(r_.rows), kTeamBlock, 0, cuda_stream(stream)>>>(r_, loss_);
+    });
+    check_launch("sparse_cross_entropy");
+  }
+  std::string explain(std::int64_t value) const override {
+    return explain_label(value, r_.classes);
+  }
+
+ private:
+  ClassRows r_;
+  SparseLoss<T, Label> loss_ = {};
+};
+
+template <class T, class Label>
+std::unique_ptr<Kernel> make_sparse_grad_of(const KernelCall& call) {
+  return make_cuda_kernel([r = ClassRows(call.in_shape(1))](const Binding& b, cudaStream_t stream) {
+    if (r.rows == 0) return;
+    const bool aligned = all_on_pack_boundaries(b.in<T>(1), b.out<T>(0));
+    with_team<T>(r.classes, aligned, [&](auto team, auto width) {
+      using Team = decltype(team);
+      sparse_cross_entropy_grad<T, Label, Team, decltype(width)::value>
+          <<<team_blocks<Team>(r.rows), kTeamBlock, 0, stream>>>(r, b.in<T>(0), b.in<T>(1),
+                                                                 b.in<Label>(2), b.out<T>(0));
+    });
+    check_launch("sparse_cross_entropy_grad");
+  });
+}
+
+// Calls make(Label{}) with the type of the labels.
+template <class F>
+std::unique_ptr<Kernel> with_labels(DType dtype, F&& make) {
+  if (dtype == DType::U8) return make(std::uint8_t{});
+  if (dtype == DType::I32) return make(std::int32_t{});
+  return make(std::int64_t{});
+}
+
+template <class T>
+std::unique_ptr<Kernel> make_of(const KernelCall& call) {
+  switch (call.node.op) {
+    case Op::SparseCrossEntropy:
+      return with_labels(call.in_dtype(1), [&](auto label) -> std::unique_ptr<Kernel> {
+        return std::make_unique<SparseCrossEntropy<T, decltype(label)>>(call);
+      });
+    case Op::SparseCrossEntropyGrad:
+      return with_labels(call.in_dtype(2),
+                         [&](auto label) { return make_sparse_grad_of<T, decltype(label)>(call); });
+    case Op::CrossEntropy:
+      return make_cross_entropy_of<T>(call);
+    default:
+      ensure(call.node.op == Op::CrossEntropyGrad, "not a cross entropy");
+      return make_cross_entropy_grad_of<T>(call);
+  }
+}
+
+std::unique_ptr<Kernel> make(const KernelCall& call) {
+  return cuda_dispatch_float(call.in_dtype(0),
+                             [&](auto zero) { return make_of<decltype(zero)>(call); });
+}
+
+}  // namespace
+
+void add_cuda_cross_entropy(KernelLibrary& library) {
+  const auto add = [&](Op op, std::string_view name) {
+    library.add(op, {.name = name, .supports = supports_class_rows, .make = make});
+  };
+  add(Op::SparseCrossEntropy, "cuda.sparse_cross_entropy");
+  add(Op::SparseCrossEntropyGrad, "cuda.sparse_cross_entropy_grad");
+  add(Op::CrossEntropy, "cuda.cross_entropy");
+  add(Op::CrossEntropyGrad, "cuda.cross_entropy_grad");
+}
+
+}  // namespace lockstep

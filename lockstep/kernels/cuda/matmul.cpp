@@ -1,0 +1,125 @@
+// Matrix products by cuBLASLt, with the bias and, where it can, the activation in its epilogue;
+// what is left of them is a sweep of our own.
+#include "lockstep/kernels/cuda/matmul_choice.h"
+
+namespace lockstep {
+namespace {
+
+// What an epilogue leaves to do.
+BiasSweep rest_of(const MatmulProduct& p, cublasLtEpilogue_t epilogue) {
+  BiasSweep rest = p.tail;
+  if (adds_bias(epilogue)) rest.biased = false;
+  if (activates(epilogue)) rest.activation = CudaActivation::Linear;
+  return rest;
+}
+
+// The largest power of two, up to 256, at whose multiples all matrices lie.
+std::uint32_t alignment_of(const MatmulPlaces& places) {
+  std::uintptr_t bits = 256;
+  for (const void* pointer :
+       {static_cast<const void*>(places.a), static_cast<const void*>(places.b),
+        static_cast<const void*>(places.bias), static_cast<const void*>(places.y)}) {
+    bits |= reinterpret_cast<std::uintptr_t>(pointer);
+  }
+  return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
+class MatmulKernel final : public Kernel {
+ public:
+  MatmulKernel(CudaContext& context, const MatmulProduct& product)
+      : library_(context.cublaslt()), product_(product), choice_(matmul_choice(context, product)) {
+    describe();
+  }
+
+  void bind(const Binding& binding) override {
+    places_ = {binding.inputs[0], binding.inputs[1],
+               product_.tail.biased ? binding.inputs[2] : nullptr, binding.outputs[0]};
+    workspace_ = binding.workspace;
+    // Values lie at multiples of 64 bytes, but gradients that are added up together lie side by
+    // side.
+    if (const std::uint32_t alignment = alignment_of(places_); alignment < kMatmulAlignment) {
+      choose_for(alignment);
+    }
+    descriptors_->set_bias(places_.bias);
+  }
+
+  void run(Stream& stream) override {
+    const cudaStream_t handle = cuda_stream(stream);
+    library_.check(descriptors_->run(choice_, places_, workspace_, handle), "a product");
+    rest_.run(places_.y, places_.bias, handle);
+  }
+
+ private:
+  void describe() {
+    descriptors_ = std::make_unique<MatmulDescriptors>(library_, product_, choice_.epilogue);
+    rest_ = rest_of(product_, choice_.epilogue);
+  }
+
+  // Another algorithm for matrices that lie worse than planned, in the same workspace.
+  void choose_for(std::uint32_t alignment) {
+    const std::size_t granted = choice_.workspace_bytes;
+    for (const cublasLtEpilogue_t epilogue :
+         {is_relu(choice_.epilogue) ? CUBLASLT_EPILOGUE_DEFAULT : choice_.epilogue,
+          CUBLASLT_EPILOGUE_DEFAULT}) {
+      choice_.epilogue = epilogue;
+      describe();
+      descriptors_->set_bias(places_.bias);
+      const auto choices = descriptors_->suggestions(alignment, granted, 1);
+      if (choices.empty()) continue;
+      choice_ = choices.front();
+      return;
+    }
+    fail<UsageError>("[matmul] cuBLASLt has no algorithm for {} at multiples of {} bytes",
+                     product_.name(), alignment);
+  }
+
+  CublasLt& library_;
+  MatmulProduct product_;
+  MatmulChoice choice_;
+  BiasSweep rest_;
+  std::unique_ptr<MatmulDescriptors> descriptors_;
+  MatmulPlaces places_;
+  std::byte* workspace_ = nullptr;
+};
+
+bool supports(const KernelCall& call) {
+  if (!has_cuda_floats(call) || !call.row_major()) return false;
+  const DType own = call.in_dtype(0);
+  return call.in_dtype(1) == own && call.output(0).type.dtype == own &&
+         (call.in_count() < 3 || call.in_dtype(2) == own || call.in_dtype(2) == DType::F32);
+}
+
+// Nothing to multiply: no results, or no terms, when all are zero.
+bool is_empty(const MatmulProduct& p) {
+  return p.tail.rows == 0 || p.n == 0 || p.k == 0;
+}
+
+std::unique_ptr<Kernel> make(const KernelCall& call) {
+  const MatmulProduct p = matmul_product_of(call);
+  if (!is_empty(p)) return std::make_unique<MatmulKernel>(cuda_context(call), p);
+  const std::size_t bytes = call.graph.bytes(call.node.outputs[0]);
+  return make_cuda_kernel([tail = p.tail, bytes](const Binding& binding, cudaStream_t stream) {
+    if (bytes == 0) return;
+    check_cuda(cudaMemsetAsync(binding.outputs[0], 0, bytes, stream), "zeroing a product");
+    tail.run(binding.outputs[0], tail.biased ? binding.inputs[2] : nullptr, stream);
+  });
+}
+
+std::size_t workspace_bytes(const KernelCall& call) {
+  const MatmulProduct p = matmul_product_of(call);
+  return is_empty(p) ? 0 : matmul_choice(cuda_context(call), p).workspace_bytes;
+}
+
+}  // namespace
+
+void add_cuda_matmul(KernelLibrary& library) {
+  library.add(Op::MatMul,
+              {.name = "cuda.matmul",
+               .supports = supports,
+               .make = make,
+               .workspace_bytes = workspace_bytes,
+               // In the epilogue, or in the sweep that adds the bias.
+               .fuses_activation = [](const KernelCall&, std::string_view) { return true; }});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,191 @@
+#include "lockstep/kernels/cuda/matmul_choice.h"
+
+#include <array>
+#include <limits>
+#include <optional>
+#include <sstream>
+
+#include "lockstep/kernels/cuda/measure.h"
+#include "lockstep/kernels/cuda/plan_cache.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::size_t kMostWorkspace = std::size_t{32} << 20;
+constexpr double kSmall = 1e8;  // operations for which measuring is not worth its time
+constexpr int kMostMeasured = 8;
+
+// Epilogues for a product, the most that could be done first. cuBLASLt has the form of GELU with a
+// tanh, with fewer digits than f32 has. A bias is of the result's type.
+std::vector<cublasLtEpilogue_t> epilogues_for(const MatmulProduct& p) {
+  std::vector<cublasLtEpilogue_t> list;
+  const bool bias = p.tail.biased && p.tail.bias_dtype == p.dtype;
+  if (bias || !p.tail.biased) {
+    if (p.tail.activation == CudaActivation::Relu) {
+      list.push_back(bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU);
+    }
+    if (p.tail.activation == CudaActivation::GeluTanh && p.dtype != DType::F32) {
+      list.push_back(bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU);
+    }
+  }
+  if (bias) list.push_back(CUBLASLT_EPILOGUE_BIAS);
+  list.push_back(CUBLASLT_EPILOGUE_DEFAULT);
+  return list;
+}
+
+// A product's matrices, filled with random numbers, and a workspace.
+class Trial {
+ public:
+  explicit Trial(const MatmulProduct& p)
+      : product_(p),
+        a_count_(p.batches * p.m * p.k),
+        b_count_(p.stride_b == 0 ? p.k * p.n : p.batches * p.k * p.n),
+        y_bytes_(bytes(p.batches * p.m * p.n)),
+        memory_(bytes(a_count_) + bytes(b_count_) + y_bytes_ + bytes(p.n) + kMostWorkspace) {
+    std::byte* next = memory_.data();
+    if (next == nullptr) return;
+    const auto take = [&](std::size_t size) { return std::exchange(next, next + size); };
+    std::byte* a = take(bytes(a_count_));
+    std::byte* b = take(bytes(b_count_));
+    std::byte* bias = take(bytes(p.n));
+    places_ = {a, b, bias, take(y_bytes_)};
+    workspace_ = next;
+    fill_random(a, p.dtype, a_count_, 1, watch_.stream());
+    fill_random(b, p.dtype, b_count_, 2, watch_.stream());
+    fill_random(bias, p.dtype, p.n, 3, watch_.stream());
+  }
+
+  bool has_memory() const { return memory_.data() != nullptr; }
+
+  // The fastest of some algorithms, or, for a small product, the first that runs; none where none
+  // does.
+  std::optional<MatmulChoice> fastest(MatmulDescriptors& descriptors,
+                                      const std::vector<MatmulChoice>& choices) {
+    descriptors.set_bias(places_.bias);
+    std::optional<MatmulChoice> best;
+    float best_time = std::numeric_limits<float>::infinity();
+    for (const MatmulChoice& choice : choices) {
+      const std::optional<float> time = watch_.median(
+          [&](cudaStream_t stream) { return runs(descriptors, choice, stream); }, best_time);
+      if (!time || *time >= best_time) continue;
+      best = choice;
+      best_time = *time;
+      if (product_.operations() < kSmall) break;
+    }
+    return best;
+  }
+
+  // Whether a NaN in goes out again. cuBLASLt does not say whether its ReLU lets it through, and a
+  // model that has gone wrong must not look as if it had not.
+  bool keeps_nan(MatmulDescriptors& descriptors, const MatmulChoice& choice) {
+    descriptors.set_bias(places_.bias);
+    check_cuda(
+        cudaMemsetAsync(const_cast<std::byte*>(places_.a), 0xff, bytes(a_count_), watch_.stream()),
+        "filling a matrix with NaN");
+    if (!runs(descriptors, choice, watch_.stream())) return false;
+    std::array<std::byte, 4> first = {};
+    check_cuda(cudaMemcpyAsync(first.data(), places_.y, size_of(product_.dtype),
+                               cudaMemcpyDeviceToHost, watch_.stream()),
+               "reading a product");
+    check_cuda(cudaStreamSynchronize(watch_.stream()), "reading a product");
+    fill_random(const_cast<std::byte*>(places_.a), product_.dtype, a_count_, 1, watch_.stream());
+    return first != std::array<std::byte, 4>{};  // ReLU would have made zeros of it
+  }
+
+ private:
+  std::size_t bytes(std::int64_t count) const {
+    return (static_cast<std::size_t>(count) * size_of(product_.dtype) + 255) / 256 * 256;
+  }
+  bool runs(const MatmulDescriptors& descriptors, const MatmulChoice& choice,
+            cudaStream_t stream) const {
+    return descriptors.run(choice, places_, workspace_, stream) == CUBLAS_STATUS_SUCCESS;
+  }
+
+  MatmulProduct product_;
+  std::int64_t a_count_;
+  std::int64_t b_count_;
+  std::size_t y_bytes_;
+  Scratch memory_;
+  Stopwatch watch_;
+  MatmulPlaces places_;
+  std::byte* workspace_ = nullptr;
+};
+
+// A choice as the plan cache keeps it: the epilogue, then the algorithm's words.
+std::string text_of(const MatmulChoice& choice) {
+  return fmt::format("{} {}", static_cast<int>(choice.epilogue),
+                     fmt::join(choice.algorithm.data, " "));
+}
+
+std::optional<MatmulChoice> parse_choice(const std::string& text) {
+  std::istringstream stream(text);
+  MatmulChoice choice;
+  int epilogue = 0;
+  stream >> epilogue;
+  for (std::uint64_t& word : choice.algorithm.data) stream >> word;
+  if (!stream) return {};
+  choice.epilogue = static_cast<cublasLtEpilogue_t>(epilogue);
+  return choice;
+}
+
+// The choice of an earlier run; none where there is none, or none that still works.
+std::optional<MatmulChoice> remembered(PlanCache& cache, const std::string& key, CublasLt& library,
+                                       const MatmulProduct& p) {
+  const std::optional<std::string> text = cache.find(key);
+  if (!text) return {};
+  std::optional<MatmulChoice> choice = parse_choice(*text);
+  const auto epilogues = epilogues_for(p);
+  if (choice && std::ranges::find(epilogues, choice->epilogue) != epilogues.end() &&
+      MatmulDescriptors(library, p, choice->epilogue).accepts(*choice) &&
+      choice->workspace_bytes <= kMostWorkspace) {
+    return choice;
+  }
+  cache.forget(key);
+  return {};
+}
+
+// A new choice, and whether it was measured.
+std::pair<MatmulChoice, bool> choose(CudaContext& context, CublasLt& library,
+                                     const MatmulProduct& p) {
+  std::optional<Trial> trial;
+  if (context.measure) trial.emplace(p);
+  if (trial && !trial->has_memory()) trial.reset();
+  for (const cublasLtEpilogue_t epilogue : epilogues_for(p)) {
+    if (is_relu(epilogue) && !trial) continue;  // see keeps_nan
+    MatmulDescriptors descriptors(library, p, epilogue);
+    const std::vector<MatmulChoice> choices =
+        descriptors.suggestions(kMatmulAlignment, kMostWorkspace, kMostMeasured);
+    if (choices.empty()) continue;
+    if (!trial) return {choices.front(), false};
+    const std::optional<MatmulChoice> best = trial->fastest(descriptors, choices);
+    if (!best || (is_relu(epilogue) && !trial->keeps_nan(descriptors, *best))) continue;
+    return {*best, true};
+  }
+  fail<UsageError>("[matmul] cuBLASLt has no algorithm for {}", p.name());
+}
+
+}  // namespace
+
+MatmulChoice matmul_choice(CudaContext& context, const MatmulProduct& p) {
+  CublasLt& library = context.cublaslt();
+  const std::lock_guard lock(library.mutex);
+  const std::string name = p.name();
+  const auto known = library.chosen.find(name);
+  if (known != library.chosen.end()) return known->second;
+  const Gpu& gpu = context.gpu();
+  const std::string key = fmt::format("{} {}.{} cublaslt {} {}", gpu.model, gpu.major, gpu.minor,
+                                      library.version, name);
+  PlanCache& cache = context.plans();
+  std::optional<MatmulChoice> choice = remembered(cache, key, library, p);
+  if (!choice) {
+    const auto [made, measured] = choose(context, library, p);
+    choice = made;
+    const std::string own = text_of(made);
+    if (measured && cache.keep(key, own) != own) {  // another process was first
+      if (const auto theirs = remembered(cache, key, library, p)) choice = theirs;
+    }
+  }
+  return library.chosen.emplace(name, *choice).first->second;
+}
+
+}  // namespace lockstep

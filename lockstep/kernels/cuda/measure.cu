@@ -1,0 +1,95 @@
+#include <algorithm>
+#include <array>
+
+#include "lockstep/kernels/cuda/cuda.h"
+#include "lockstep/kernels/cuda/measure.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kThreads = 256;
+
+// A finaliser of 32 bits, as in MurmurHash3: every bit of the counter reaches every bit of the
+// result.
+__device__ std::uint32_t mixed(std::uint32_t x) {
+  x ^= x >> 16;
+  x *= 0x85ebca6bu;
+  x ^= x >> 13;
+  x *= 0xc2b2ae35u;
+  return x ^ (x >> 16);
+}
+
+template <class T>
+__global__ void fill_kernel(T* data, std::int64_t count, std::uint32_t seed) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += step) {
+    const std::uint32_t bits = mixed(static_cast<std::uint32_t>(i) + seed * 0x9e3779b9u);
+    data[i] = static_cast<T>(static_cast<float>(bits >> 8) * 0x1p-23f - 1.0f);
+  }
+}
+
+}  // namespace
+
+Scratch::Scratch(std::size_t bytes) {
+  void* data = nullptr;
+  if (cudaMalloc(&data, std::max<std::size_t>(bytes, 256)) == cudaSuccess) {
+    data_ = static_cast<std::byte*>(data);
+  } else {
+    cudaGetLastError();
+  }
+}
+
+Scratch::~Scratch() {
+  cudaFree(data_);
+}
+
+void fill_random(std::byte* data, DType dtype, std::int64_t count, std::uint32_t seed,
+                 cudaStream_t stream) {
+  if (count == 0) return;
+  cuda_dispatch_float(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    fill_kernel<<<cuda_blocks(count, kThreads, 4096), kThreads, 0, stream>>>(
+        reinterpret_cast<T*>(data), count, seed);
+  });
+  check_launch("filling memory to measure on");
+}
+
+Stopwatch::Stopwatch() {
+  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+  check_cuda(cudaEventCreate(&begin_), "making an event");
+  check_cuda(cudaEventCreate(&end_), "making an event");
+}
+
+Stopwatch::~Stopwatch() {
+  cudaEventDestroy(end_);
+  cudaEventDestroy(begin_);
+  cudaStreamDestroy(stream_);
+}
+
+std::optional<float> Stopwatch::once(const std::function<bool(cudaStream_t)>& run) {
+  check_cuda(cudaEventRecord(begin_, stream_), "recording an event");
+  if (!run(stream_)) return {};
+  check_cuda(cudaEventRecord(end_, stream_), "recording an event");
+  check_cuda(cudaEventSynchronize(end_), "measuring");
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "measuring");
+  return milliseconds;
+}
+
+std::optional<float> Stopwatch::median(const std::function<bool(cudaStream_t)>& run, float best) {
+  constexpr float kHopeless = 3.0f;  // times the best so far
+  if (!once(run)) return {};         // loads the code
+  const std::optional<float> second = once(run);
+  if (!second || *second > kHopeless * best) return second;
+  std::array<float, 5> times = {};
+  for (float& time : times) {
+    const std::optional<float> taken = once(run);
+    if (!taken) return {};
+    time = *taken;
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace lockstep

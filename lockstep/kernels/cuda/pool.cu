@@ -1,0 +1,315 @@
+// The largest element of each window and where it was, and the gradient that goes back there. A
+// thread has a whole window of its channels in flight where the window is small; 16-bit values are
+// compared two at a time.
+#include <cmath>
+
+#include "lockstep/kernels/cuda/pool.cuh"
+
+namespace lockstep {
+
+void add_cuda_avg_pool(KernelLibrary& library);  // avg_pool.cu
+
+namespace {
+
+// A NaN wins once and stays: what is not a number in a window is not one in the result. Equals
+// leave the first its place.
+__device__ __forceinline__ bool wins_over(float candidate, float best) {
+  return !(candidate <= best) && best == best;
+}
+
+// The largest of N channels so far, and their places in the window.
+template <class T, int N>
+struct Largest {
+  static_assert(sizeof(T) == 4 || N == 1);
+  float best[N];
+  int places[N];
+
+  // Nothing yet; where all are minus infinity the first place has it.
+  __device__ explicit Largest(int first) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      best[i] = -INFINITY;
+      places[i] = first;
+    }
+  }
+  __device__ static Raw<T, N> least() {
+    const Largest none(0);
+    return packed<T, N>(none.best);
+  }
+  __device__ void consider(const Raw<T, N>& raw, int place) {
+    float values[N];
+    unpack<T, N>(raw, values);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const bool wins = wins_over(values[i], best[i]);
+      best[i] = wins ? values[i] : best[i];
+      places[i] = wins ? place : places[i];
+    }
+  }
+  template <class Index>
+  __device__ void store(T* y, Index* index) const {
+    store_floats<T, N>(y, best);
+    Raw<Index, N> raw;
+    Index* elements = reinterpret_cast<Index*>(&raw);
+#pragma unroll
+    for (int i = 0; i < N; ++i) elements[i] = static_cast<Index>(places[i]);
+    *reinterpret_cast<Raw<Index, N>*>(index) = raw;
+  }
+};
+
+// Two 16-bit values in a word.
+template <class T>
+struct PairOf;
+template <>
+struct PairOf<__half> {
+  using Type = __half2;
+  static constexpr unsigned kLeast = 0xFC00FC00U;  // minus infinity, twice
+};
+template <>
+struct PairOf<__nv_bfloat16> {
+  using Type = __nv_bfloat162;
+  static constexpr unsigned kLeast = 0xFF80FF80U;
+};
+
+// The same for eight 16-bit values, in pairs: a mask of 16 bits says who wins.
+template <class T>
+struct LargestInPairs {
+  using Pair = typename PairOf<T>::Type;
+  static constexpr int kPairs = 4;
+  unsigned best[kPairs];
+  unsigned places[kPairs];
+
+  __device__ explicit LargestInPairs(int first) {
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      best[i] = PairOf<T>::kLeast;
+      places[i] = static_cast<unsigned>(first) * 0x10001U;
+    }
+  }
+  __device__ static uint4 least() {
+    constexpr unsigned kLeast = PairOf<T>::kLeast;
+    return make_uint4(kLeast, kLeast, kLeast, kLeast);
+  }
+  __device__ static Pair pair_of(unsigned word) {
+    return *reinterpret_cast<const Pair*>(&word);
+  }
+  __device__ void consider(const uint4& raw, int place) {
+    const unsigned words[kPairs] = {raw.x, raw.y, raw.z, raw.w};
+    const unsigned both = static_cast<unsigned>(place) * 0x10001U;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const Pair before = pair_of(best[i]);
+      const unsigned wins = __hgtu2_mask(pair_of(words[i]), before) & __heq2_mask(before, before);
+      best[i] = (best[i] & ~wins) | (words[i] & wins);
+      places[i] = (places[i] & ~wins) | (both & wins);
+    }
+  }
+  __device__ void store(T* y, std::uint8_t* index) const {
+    *reinterpret_cast<uint4*>(y) = make_uint4(best[0], best[1], best[2], best[3]);
+    *reinterpret_cast<uint2*>(index) = make_uint2(__byte_perm(places[0], places[1], 0x6420),
+                                                  __byte_perm(places[2], places[3], 0x6420));
+  }
+};
+
+template <class T, int N>
+struct LargestOf {
+  using Type = Largest<T, N>;
+};
+template <>
+struct LargestOf<__half, 8> {
+  using Type = LargestInPairs<__half>;
+};
+template <>
+struct LargestOf<__nv_bfloat16, 8> {
+  using Type = LargestInPairs<__nv_bfloat16>;
+};
+
+// A window of kHeight by kWidth, all of it in flight at once; of any size where they are 0.
+template <class T, class Index, int N, int kHeight, int kWidth>
+__global__ void __launch_bounds__(256) max_pool(const PoolShape p, const T* x, T* y, Index* index) {
+  using Best = typename LargestOf<T, N>::Type;
+  for_each_pixel<N>(p, p.oh, p.ow, [&](int image, int row, int column, int channel) {
+    const Span rows(row * p.stride_h - p.top, p.kh, p.h);
+    const Span columns(column * p.stride_w - p.left, p.kw, p.w);
+    const auto load = [&](int i, int j) {
+      const std::int64_t at = pixel_at(p, p.h, p.w, image, rows.start + i, columns.start + j);
+      return load_raw<T, N>(x + at + channel);
+    };
+    Best best(rows.begin * p.kw + columns.begin);
+    if constexpr (kHeight > 0) {
+      Raw<T, N> raws[kHeight * kWidth];
+#pragma unroll
+      for (int k = 0; k < kHeight * kWidth; ++k) {
+        const int i = k / kWidth;
+        const int j = k % kWidth;
+        const bool inside =
+            i >= rows.begin && i < rows.end && j >= columns.begin && j < columns.end;
+        raws[k] = Best::least();
+        if (inside) raws[k] = load(i, j);
+      }
+#pragma unroll
+      for (int k = 0; k < kHeight * kWidth; ++k) best.consider(raws[k], k);
+    } else {
+      for (int i = rows.begin; i < rows.end; ++i) {
+        for (int j = columns.begin; j < columns.end; ++j) best.consider(load(i, j), i * p.kw + j);
+      }
+    }
+    const std::int64_t to = pixel_at(p, p.oh, p.ow, image, row, column) + channel;
+    best.store(y + to, index + to);
+  });
+}
+
+// dx of a pixel: the sum of dy over the windows that it won, in their order. kRows by kColumns
+// windows at most cover a pixel, all in flight at once; any number where they are 0.
+template <class T, class Index, int N, int kRows, int kColumns>
+__global__ void __launch_bounds__(256)
+    max_pool_grad(const PoolShape p, const T* dy, const Index* index, T* dx) {
+  for_each_pixel<N>(p, p.h, p.w, [&](int image, int row, int column, int channel) {
+    const Cover rows(row, p.top, p.kh, p.stride_h, p.oh);
+    const Cover columns(column, p.left, p.kw, p.stride_w, p.ow);
+    const auto window_at = [&](int i, int j) {
+      return pixel_at(p, p.oh, p.ow, image, i, j) + channel;
+    };
+    const auto place_in = [&](int i, int j) {
+      return (row + p.top - i * p.stride_h) * p.kw + column + p.left - j * p.stride_w;
+    };
+    float sums[N] = {};
+    const auto take = [&](const Raw<T, N>& gradients, const Raw<Index, N>& winners, int place) {
+      float values[N];
+      unpack<T, N>(gradients, values);
+      const Index* won = reinterpret_cast<const Index*>(&winners);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        if (static_cast<int>(won[k]) == place) sums[k] += values[k];
+      }
+    };
+    if constexpr (kRows > 0) {
+      Raw<T, N> gradients[kRows * kColumns];
+      Raw<Index, N> winners[kRows * kColumns];
+#pragma unroll
+      for (int k = 0; k < kRows * kColumns; ++k) {
+        const int i = rows.first + k / kColumns;
+        const int j = columns.first + k % kColumns;
+        gradients[k] = {};
+        winners[k] = {};
+        if (i <= rows.last && j <= columns.last) {
+          gradients[k] = load_raw<T, N>(dy + window_at(i, j));
+          winners[k] = load_raw<Index, N>(index + window_at(i, j));
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kRows * kColumns; ++k) {
+        const int i = rows.first + k / kColumns;
+        const int j = columns.first + k % kColumns;
+        if (i <= rows.last && j <= columns.last) take(gradients[k], winners[k], place_in(i, j));
+      }
+    } else {
+      for (int i = rows.first; i <= rows.last; ++i) {
+        for (int j = columns.first; j <= columns.last; ++j) {
+          take(load_raw<T, N>(dy + window_at(i, j)), load_raw<Index, N>(index + window_at(i, j)),
+               place_in(i, j));
+        }
+      }
+    }
+    store_floats<T, N>(dx + pixel_at(p, p.h, p.w, image, row, column) + channel, sums);
+  });
+}
+
+template <class T, class Index, int N>
+auto max_pool_kernel(const PoolShape& p) {
+  if constexpr (N > 1) {
+    if (p.kh == 3 && p.kw == 3) return max_pool<T, Index, N, 3, 3>;
+    if (p.kh == 2 && p.kw == 2) return max_pool<T, Index, N, 2, 2>;
+  }
+  return max_pool<T, Index, N, 0, 0>;
+}
+
+template <class T, class Index, int N>
+auto max_pool_grad_kernel(const PoolShape& p) {
+  if constexpr (N > 1) {
+    const int rows = (p.kh + p.stride_h - 1) / p.stride_h;
+    const int columns = (p.kw + p.stride_w - 1) / p.stride_w;
+    if (rows == 2 && columns == 2) return max_pool_grad<T, Index, N, 2, 2>;
+    if (rows == 1 && columns == 1) return max_pool_grad<T, Index, N, 1, 1>;
+  }
+  return max_pool_grad<T, Index, N, 0, 0>;
+}
+
+// Calls f(width of packs): full ones for winners in bytes, where they lie on boundaries.
+template <class T, class Index, class F>
+void with_pack(const PoolShape& p, bool aligned, F&& f) {
+  if constexpr (sizeof(Index) == 1) {
+    if (aligned && p.c % kPack<T> == 0) return f(std::integral_constant<int, kPack<T>>{});
+  }
+  f(std::integral_constant<int, 1>{});
+}
+
+template <class T, class Index>
+std::unique_ptr<Kernel> make_max_pool_of(const KernelCall& call) {
+  const PoolShape p(call.in_shape(0), call.out_shape(0), call.attrs());
+  return make_cuda_kernel([p](const Binding& b, cudaStream_t stream) {
+    if (p.empty()) return;
+    const T* x = b.in<T>(0);
+    T* y = b.out<T>(0);
+    Index* index = b.out<Index>(1);
+    with_pack<T, Index>(p, all_on_pack_boundaries(x, y, index), [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      const PoolLaunch launch(p.n * p.oh, p.ow, p.c, kWidth);
+      const auto kernel = max_pool_kernel<T, Index, kWidth>(p);
+      kernel<<<launch.blocks, launch.threads, 0, stream>>>(p, x, y, index);
+    });
+    check_launch("max_pool");
+  });
+}
+
+template <class T, class Index>
+std::unique_ptr<Kernel> make_max_pool_grad_of(const KernelCall& call) {
+  const PoolShape p(call.out_shape(0), call.in_shape(0), call.attrs());
+  return make_cuda_kernel([p](const Binding& b, cudaStream_t stream) {
+    if (p.empty()) return;
+    const T* dy = b.in<T>(0);
+    const Index* index = b.in<Index>(1);
+    T* dx = b.out<T>(0);
+    with_pack<T, Index>(p, all_on_pack_boundaries(dy, index, dx), [&](auto width) {
+      constexpr int kWidth = decltype(width)::value;
+      const PoolLaunch launch(p.n * p.h, p.w, p.c, kWidth);
+      const auto kernel = max_pool_grad_kernel<T, Index, kWidth>(p);
+      kernel<<<launch.blocks, launch.threads, 0, stream>>>(p, dy, index, dx);
+    });
+    check_launch("max_pool_grad");
+  });
+}
+
+std::unique_ptr<Kernel> make_max_pool(const KernelCall& call) {
+  return cuda_dispatch_float(call.in_dtype(0), [&](auto zero) {
+    using T = decltype(zero);
+    return call.output(1).type.dtype == DType::U8 ? make_max_pool_of<T, std::uint8_t>(call)
+                                                  : make_max_pool_of<T, std::int32_t>(call);
+  });
+}
+
+std::unique_ptr<Kernel> make_max_pool_grad(const KernelCall& call) {
+  return cuda_dispatch_float(call.in_dtype(0), [&](auto zero) {
+    using T = decltype(zero);
+    return call.in_dtype(1) == DType::U8 ? make_max_pool_grad_of<T, std::uint8_t>(call)
+                                         : make_max_pool_grad_of<T, std::int32_t>(call);
+  });
+}
+
+}  // namespace
+
+void add_cuda_pool(KernelLibrary& library) {
+  library.add(
+      Op::MaxPool,
+      {.name = "cuda.max_pool",
+       .supports = [](const KernelCall& call) { return supports_pool(call, call.in_shape(0)); },
+       .make = make_max_pool});
+  library.add(
+      Op::MaxPoolGrad,
+      {.name = "cuda.max_pool_grad",
+       .supports = [](const KernelCall& call) { return supports_pool(call, call.out_shape(0)); },
+       .make = make_max_pool_grad});
+  add_cuda_avg_pool(library);
+}
+
+}  // namespace lockstep

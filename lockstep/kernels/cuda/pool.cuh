@@ -1,0 +1,104 @@
+// What the kernels of windows over (N, H, W, C) images have in common: a block has a row of pixels,
+// of the result going forward and of the image going back; its threads stand along columns and
+// channels, a pack of channels each, so that neighbours read and write neighbours. Going back, each
+// pixel of the image asks the windows that cover it: nobody writes what another writes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "lockstep/kernels/cuda/cuda.h"
+#include "lockstep/kernels/cuda/packs.cuh"
+
+namespace lockstep {
+
+struct PoolShape {
+  std::int64_t n = 0;
+  int h = 0, w = 0, c = 0, oh = 0, ow = 0;
+  int kh = 0, kw = 0, stride_h = 0, stride_w = 0, top = 0, left = 0;
+
+  PoolShape(const Shape& x, const Shape& y, const Attrs& attrs) : n(x[0]) {
+    const auto number = [](std::int64_t value) { return static_cast<int>(value); };
+    h = number(x[1]);
+    w = number(x[2]);
+    c = number(x[3]);
+    oh = number(y[1]);
+    ow = number(y[2]);
+    kh = number(attrs.ints("window")[0]);
+    kw = number(attrs.ints("window")[1]);
+    stride_h = number(attrs.ints("strides")[0]);
+    stride_w = number(attrs.ints("strides")[1]);
+    top = number(attrs.ints("padding")[0]);
+    left = number(attrs.ints("padding")[2]);
+  }
+
+  bool empty() const { return n == 0 || c == 0; }
+};
+
+// One axis of a window that begins at `start`, padding included: what of it lies on the image.
+struct Span {
+  int start, begin, end;
+
+  __device__ Span(int start_, int window, int extent)
+      : start(start_), begin(max(0, -start_)), end(min(window, extent - start_)) {}
+  __device__ int size() const { return end - begin; }
+};
+
+// One axis of the windows that cover a place of the image: [first, last] of them.
+struct Cover {
+  int first, last;
+
+  __device__ Cover(int place, int before, int window, int stride, int windows)
+      : first(max(0, (place + before - window + stride) / stride)),
+        last(min(windows - 1, (place + before) / stride)) {
+    if (place + before < window) first = 0;
+  }
+};
+
+// Threads for a row of as many packs: whole warps, all busy in each round.
+inline unsigned pool_threads(int packs) {
+  constexpr int kMost = 256;
+  const int rounds = (packs + kMost - 1) / kMost;
+  const int each = (packs + rounds - 1) / rounds;
+  return static_cast<unsigned>((each + 31) / 32 * 32);
+}
+
+struct PoolLaunch {
+  unsigned blocks, threads;
+
+  // For rows of `width` pixels, in packs of as many channels.
+  PoolLaunch(std::int64_t rows, int width, int channels, int pack)
+      : blocks(cuda_blocks(rows, 1)), threads(pool_threads(width * (channels / pack))) {}
+};
+
+// Calls f(image, row, column, channel) for each pack of N channels of this thread, in images of
+// height by width.
+template <int N, class F>
+__device__ __forceinline__ void for_each_pixel(const PoolShape& p, int height, int width, F&& f) {
+  const int lines = static_cast<int>(p.n) * height;
+  const int packs = p.c / N;
+  for (int line = static_cast<int>(blockIdx.x); line < lines; line += static_cast<int>(gridDim.x)) {
+    const int image = line / height;
+    for (int item = static_cast<int>(threadIdx.x); item < width * packs;
+         item += static_cast<int>(blockDim.x)) {
+      const int column = item / packs;
+      f(image, line - image * height, column, (item - column * packs) * N);
+    }
+  }
+}
+
+// Where a pixel's channels begin, in images of height by width.
+__device__ __forceinline__ std::int64_t pixel_at(const PoolShape& p, int height, int width,
+                                                 int image, int row, int column) {
+  return ((static_cast<std::int64_t>(image) * height + row) * width + column) * p.c;
+}
+
+// Rows of pixels are counted in 32 bits.
+inline bool supports_pool(const KernelCall& call, const Shape& x) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() - (1 << 20);
+  return has_cuda_floats(call) && call.row_major() &&
+         x[0] * std::max<std::int64_t>(x[1], 1) < kMost && x[2] * x[3] < kMost;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,67 @@
+// Elements as words of their size, for kernels that move them and do not ask what they mean.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "lockstep/base/dtype.h"
+#include "lockstep/device/cuda/runtime.h"
+#include "lockstep/kernels/cuda/elements.cuh"
+
+namespace lockstep {
+
+using Word16 = Pack<std::uint32_t, 4>;  // of 16 bytes
+
+// Calls f with a word of so many bytes: 1, 2, 4, 8 or 16.
+template <class F>
+decltype(auto) dispatch_word(std::size_t bytes, F&& f) {
+  switch (bytes) {
+    case 1:
+      return f(std::uint8_t{});
+    case 2:
+      return f(std::uint16_t{});
+    case 4:
+      return f(std::uint32_t{});
+    case 8:
+      return f(std::uint64_t{});
+    default:
+      return f(Word16{});
+  }
+}
+
+// The same for the words of a dtype's elements.
+template <class F>
+decltype(auto) dispatch_element(DType dtype, F&& f) {
+  switch (size_of(dtype)) {
+    case 1:
+      return f(std::uint8_t{});
+    case 2:
+      return f(std::uint16_t{});
+    case 4:
+      return f(std::uint32_t{});
+    default:
+      return f(std::uint64_t{});
+  }
+}
+
+// The largest word that divides all of these numbers of bytes, at most 16: of sizes, offsets and
+// addresses.
+template <class... Bytes>
+std::size_t widest_word(Bytes... bytes) {
+  const std::size_t all = (static_cast<std::size_t>(bytes) | ...);
+  return all == 0 ? kPackBytes : std::min<std::size_t>(all & (~all + 1), kPackBytes);
+}
+
+inline std::size_t address_of(const std::byte* place) {
+  return reinterpret_cast<std::uintptr_t>(place);
+}
+
+// Memory as it is to another place of the device.
+inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes,
+                       cudaStream_t stream) {
+  if (bytes == 0 || to == from) return;
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copying");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,224 @@
+// Collectives between replicas that share a GPU, and over NCCL.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "gpu/gpu.h"
+#include "lockstep/base/random.h"
+#include "lockstep/comm/cuda/gpu_group.h"
+#include "lockstep/comm/cuda/nccl_group.h"
+#include "lockstep/tensor/tensor.h"
+#include "temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+struct Ranks {
+  explicit Ranks(int count, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+    for (int r = 0; r < count; ++r) {
+      devices.push_back(make_cuda_device("cuda:0/" + std::to_string(r)));
+      pointers.push_back(devices.back().get());
+    }
+    group = make_gpu_group(pointers, timeout);
+  }
+  // Runs body(rank) on a thread each; gives the messages of CommErrors.
+  std::vector<std::string> run(const std::function<void(int)>& body) {
+    std::vector<std::string> errors(devices.size());
+    std::vector<std::thread> threads;
+    for (int r = 0; r < static_cast<int>(devices.size()); ++r) {
+      threads.emplace_back([&, r] {
+        devices[static_cast<std::size_t>(r)]->enter();
+        try {
+          body(r);
+        } catch (const CommError& error) {
+          errors[static_cast<std::size_t>(r)] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return errors;
+  }
+  Device& device(int r) { return *devices[static_cast<std::size_t>(r)]; }
+
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<Device*> pointers;
+  std::unique_ptr<Group> group;
+};
+
+std::vector<float> numbers(std::size_t count, int rank) {
+  RandomSequence random(11, static_cast<std::uint64_t>(rank));
+  std::vector<float> values(count);
+  for (float& value : values) value = random.normal();
+  return values;
+}
+
+std::span<std::byte> bytes_of(Buffer& buffer, std::size_t bytes) {
+  return {buffer.data(), bytes};
+}
+
+std::vector<float> read(Device& device, const Buffer& buffer, std::size_t count) {
+  std::vector<float> values(count);
+  device.copy(reinterpret_cast<std::byte*>(values.data()), buffer.data(), count * sizeof(float));
+  return values;
+}
+
+class SharedGpu : public testing::TestWithParam<int> {};
+
+TEST_P(SharedGpu, AllReduceAddsInTheOrderOfTheRanksRoundAfterRound) {
+  LOCKSTEP_NEEDS_GPU();
+  const int ranks = GetParam();
+  Ranks all(ranks);
+  for (const std::size_t count :
+       {std::size_t{1}, std::size_t{7}, std::size_t{1000}, std::size_t{300'001}}) {
+    std::vector<float> expected = numbers(count, 0);
+    for (int r = 1; r < ranks; ++r) {
+      const std::vector<float> more = numbers(count, r);
+      for (std::size_t i = 0; i < count; ++i) expected[i] += more[i];
+    }
+    std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
+    const auto errors = all.run([&](int r) {
+      const auto memory = all.device(r).allocate(count * sizeof(float));
+      const auto sum = all.group->rank(r).all_reduce(bytes_of(*memory, count * 4), DType::F32);
+      for (int round = 0; round < 3; ++round) {
+        const std::vector<float> mine = numbers(count, r);
+        all.device(r).copy(memory->data(), reinterpret_cast<const std::byte*>(mine.data()),
+                           count * 4);
+        sum->start();
+        sum->finish();
+      }
+      results[static_cast<std::size_t>(r)] = read(all.device(r), *memory, count);
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+    for (const auto& result : results) ASSERT_EQ(result, expected) << count;
+  }
+}
+
+TEST_P(SharedGpu, BroadcastGivesAllWhatTheRootHad) {
+  LOCKSTEP_NEEDS_GPU();
+  const int ranks = GetParam();
+  Ranks all(ranks);
+  const std::size_t count = 1003;
+  const int root = ranks - 1;
+  std::vector<std::vector<float>> results(static_cast<std::size_t>(ranks));
+  const auto errors = all.run([&](int r) {
+    const auto memory = all.device(r).allocate(count * sizeof(float));
+    const std::vector<float> mine = numbers(count, r);
+    all.device(r).copy(memory->data(), reinterpret_cast<const std::byte*>(mine.data()), count * 4);
+    const auto broadcast = all.group->rank(r).broadcast(bytes_of(*memory, count * 4), root);
+    broadcast->start();
+    broadcast->finish();
+    results[static_cast<std::size_t>(r)] = read(all.device(r), *memory, count);
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  for (const auto& result : results) ASSERT_EQ(result, numbers(count, root));
+}
+
+INSTANTIATE_TEST_SUITE_P(, SharedGpu, testing::Values(2, 3, 4));
+
+TEST(SharedGpuFailures, AMissingRankIsNamedBehindTheTimeoutAndTheGroupCanGoOn) {
+  LOCKSTEP_NEEDS_GPU();
+  Ranks all(2, std::chrono::milliseconds(200));
+  const auto memory = all.device(0).allocate(400);
+  const auto other = all.device(1).allocate(400);
+  const auto alone = all.run([&](int r) {
+    if (r == 1) return;
+    const auto sum = all.group->rank(0).all_reduce(bytes_of(*memory, 400), DType::F32);
+    sum->start();
+    sum->finish();
+  });
+  EXPECT_NE(alone[0].find("cuda:0/1"), std::string::npos) << alone[0];
+  all.group->reset();
+  const auto together = all.run([&](int r) {
+    const auto sum =
+        all.group->rank(r).all_reduce(bytes_of(r == 0 ? *memory : *other, 400), DType::F32);
+    sum->start();
+    sum->finish();
+  });
+  for (const std::string& error : together) EXPECT_EQ(error, "");
+}
+
+TEST(SharedGpuFailures, RanksThatDoNotMeanTheSameAreNamed) {
+  LOCKSTEP_NEEDS_GPU();
+  Ranks all(2, std::chrono::seconds(5));
+  const auto errors = all.run([&](int r) {
+    const auto memory = all.device(r).allocate(800);
+    const std::size_t bytes = r == 0 ? 400u : 800u;
+    const auto sum = all.group->rank(r).all_reduce(bytes_of(*memory, bytes), DType::F32);
+    sum->start();
+    sum->finish();
+  });
+  EXPECT_NE(errors[0] + errors[1], "");
+}
+
+// One rank of two processes: adds, and leaves with 0 where the sum is right.
+int nccl_rank(int rank, const std::filesystem::path& folder) {
+  setenv("NCCL_HOSTID", ("host" + std::to_string(rank)).c_str(), 1);
+  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  const auto device = make_cuda_device("cuda:0");
+  std::string id;
+  const std::filesystem::path shared = folder / "id";
+  if (rank == 0) {
+    id = make_nccl_id();
+    std::ofstream(folder / "writing", std::ios::binary) << id;
+    std::filesystem::rename(folder / "writing", shared);
+  } else {
+    while (!std::filesystem::exists(shared)) std::this_thread::yield();
+    std::ifstream file(shared, std::ios::binary);
+    id.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  const auto comm = make_nccl_rank(
+      *device, {.id = id, .rank = rank, .size = 2, .timeout = std::chrono::seconds(60)});
+  const std::size_t count = 100'003;
+  const auto memory = device->allocate(count * sizeof(float));
+  const std::vector<float> mine = numbers(count, rank);
+  const std::vector<float> theirs = numbers(count, 1 - rank);
+  device->copy(memory->data(), reinterpret_cast<const std::byte*>(mine.data()), count * 4);
+  const auto sum = comm->all_reduce(bytes_of(*memory, count * 4), DType::F32);
+  sum->start();
+  sum->finish();
+  const std::vector<float> result = read(*device, *memory, count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (result[i] != mine[i] + theirs[i]) return 1;
+  }
+  return 0;
+}
+
+// NCCL lets two ranks share a GPU where each claims to be another host. Each is a process of its
+// own, started before this one has touched the GPU: this test runs alone in its program.
+TEST(Nccl, TwoProcessesAddAsTheRanksOfOneProcessDo) {
+  const TemporaryFolder folder;
+  std::vector<pid_t> children;
+  {
+    const pid_t probe = fork();
+    if (probe == 0) _exit(find_gpus().gpus.empty() ? 1 : 0);
+    int status = 0;
+    waitpid(probe, &status, 0);
+    if (WEXITSTATUS(status) != 0) GTEST_SKIP() << "there is no GPU to this process";
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      int result = 2;
+      try {
+        result = nccl_rank(rank, folder.path());
+      } catch (const std::exception& error) {
+        fprintf(stderr, "rank %d: %s\n", rank, error.what());
+      }
+      _exit(result);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+// Plans on the GPU: the first run issues, later ones launch what was recorded; the host may run
+// ahead; what is wrong in the data is found.
+#include "lockstep/exec/executor.h"
+#include "gpu/gpu.h"
+#include "lockstep/graph/ops/ops.h"
+#include "lockstep/passes/pipeline.h"
+
+namespace lockstep {
+namespace {
+
+Plan planned(Graph graph) {
+  optimize(graph, gpu_kernels());
+  return make_plan(std::move(graph), gpu_kernels());
+}
+
+TEST(GpuExecutor, EveryRunSeesItsOwnInputs) {
+  LOCKSTEP_NEEDS_GPU();
+  Graph graph;
+  const Value x = graph.input("x", {DType::F32, {1000, 33}});
+  graph.output("y", exp(x) + 1.0);
+  State state(gpu(), 0);
+  Executor executor(planned(std::move(graph)), gpu_kernels(), state);
+  for (int run = 0; run < 6; ++run) {
+    executor.await_inputs();
+    for (float& value : executor.input("x").values<float>())
+      value = static_cast<float>(run) * 0.25f;
+    executor.run();
+    executor.wait();
+    const Tensor y = executor.output("y");
+    for (const float value : y.values<float>()) {
+      ASSERT_NEAR(value, std::exp(static_cast<float>(run) * 0.25f) + 1.0f, 1e-5f) << "run " << run;
+    }
+  }
+}
+
+TEST(GpuExecutor, VariablesGoOnFromRunToRunAndTheHostRunsAhead) {
+  LOCKSTEP_NEEDS_GPU();
+  const auto counter = std::make_shared<Variable>();
+  counter->name = "counter";
+  counter->dtype = DType::F32;
+  counter->shape = Shape{257};
+  Graph graph;
+  assign(counter, graph.variable(counter) + 1.0);
+  State state(gpu(), 0);
+  Executor executor(planned(std::move(graph)), gpu_kernels(), state);
+  for (int run = 0; run < 50; ++run) executor.run();
+  executor.wait();
+  const Tensor value = state.get(*counter);
+  for (const float each : value.values<float>()) ASSERT_EQ(each, 50.0f);
+}
+
+TEST(GpuExecutor, ALabelOutOfRangeIsNamedAndTheNextRunIsFine) {
+  LOCKSTEP_NEEDS_GPU();
+  Graph graph;
+  const Value logits = graph.input("logits", {DType::F32, {4, 3}});
+  const Value labels = graph.input("labels", {DType::I32, {4}});
+  graph.output("loss", sparse_cross_entropy(logits, labels));
+  State state(gpu(), 0);
+  Executor executor(planned(std::move(graph)), gpu_kernels(), state);
+  for (const bool bad : {false, true, false, true, false}) {
+    executor.await_inputs();
+    executor.input("labels").copy_from(
+        Tensor::of(std::vector<std::int32_t>{0, 1, bad ? 7 : 2, 1}, Shape{4}));
+    executor.run();
+    if (!bad) {
+      EXPECT_NO_THROW(executor.wait());
+      continue;
+    }
+    try {
+      executor.wait();
+      ADD_FAILURE() << "label 7 of 3 classes went unnoticed";
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("7"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("3"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(GpuExecutor, TooLittleMemoryIsForetold) {
+  LOCKSTEP_NEEDS_GPU();
+  Graph graph;
+  const Value x = graph.input("x", {DType::F32, {1}});
+  const Value big = broadcast_to(x, Shape{1 << 20, 1 << 20});  // 4 TiB
+  graph.output("y", reduce_sum(big * big));
+  State state(gpu(), 0);
+  try {
+    Executor executor(make_plan(std::move(graph), gpu_kernels()), gpu_kernels(), state);
+    ADD_FAILURE() << "4 TiB were had";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("are free"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("smaller batch"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

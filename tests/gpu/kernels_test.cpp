@@ -1,0 +1,43 @@
+// Every op case on the GPU against the reference.
+#include "gpu/gpu.h"
+#include "kernels/cases_conv.h"
+#include "kernels/cases_elementwise.h"
+#include "kernels/cases_matmul.h"
+#include "kernels/cases_norm.h"
+#include "kernels/cases_pool.h"
+#include "kernels/cases_random.h"
+#include "kernels/cases_reduce.h"
+#include "kernels/cases_shape.h"
+#include "kernels/cases_softmax.h"
+#include "kernels/cases_update.h"
+#include "kernels/drawn_cases.h"
+#include "kernels/op_case_check.h"
+
+#define LOCKSTEP_GPU_CASES(Family, cases)                                             \
+  class Gpu##Family##Cases : public testing::TestWithParam<lockstep::OpCase> {};      \
+  TEST_P(Gpu##Family##Cases, AgreeWithTheReference) {                                 \
+    LOCKSTEP_NEEDS_GPU();                                                             \
+    lockstep::expect_agreement(GetParam(), lockstep::gpu_kernels(), lockstep::gpu()); \
+  }                                                                                   \
+  INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##Cases, testing::ValuesIn(cases), lockstep::case_name)
+
+namespace lockstep {
+
+LOCKSTEP_GPU_CASES(Conv, conv_cases());
+LOCKSTEP_GPU_CASES(Elementwise, elementwise_cases());
+LOCKSTEP_GPU_CASES(MatMul, matmul_cases());
+LOCKSTEP_GPU_CASES(Norm, norm_cases());
+LOCKSTEP_GPU_CASES(Pool, pool_cases());
+LOCKSTEP_GPU_CASES(Random, random_cases());
+LOCKSTEP_GPU_CASES(Reduce, reduce_cases());
+LOCKSTEP_GPU_CASES(Shape, shape_cases());
+LOCKSTEP_GPU_CASES(Softmax, softmax_cases());
+LOCKSTEP_GPU_CASES(Update, update_cases());
+LOCKSTEP_GPU_CASES(DrawnConv, drawn_conv_cases());
+LOCKSTEP_GPU_CASES(DrawnElementwise, drawn_elementwise_cases());
+LOCKSTEP_GPU_CASES(DrawnMatMul, drawn_matmul_cases());
+LOCKSTEP_GPU_CASES(DrawnNorm, drawn_norm_cases());
+LOCKSTEP_GPU_CASES(DrawnPool, drawn_pool_cases());
+LOCKSTEP_GPU_CASES(DrawnSoftmax, drawn_softmax_cases());
+
+}  // namespace lockstep

@@ -1,0 +1,98 @@
+// Training on the GPU: as on the CPU, on one replica or several that share it, and again the same.
+#include "gpu/gpu.h"
+#include "lockstep/lockstep.h"
+#include "train/replica_runs.h"
+
+namespace lockstep::testing {
+namespace {
+
+constexpr int kEpochs = 6;
+
+Sequential small_cnn() {
+  return Sequential({Conv2D({.filters = 6, .kernel = 3, .activation = "relu"}),
+                     BatchNormalization({.synchronized = true}), MaxPool2D({.pool = 2}), Flatten(),
+                     Dense({.units = 16, .activation = "relu"}), Dropout({.rate = 0.2}),
+                     Dense({.units = 4})});
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<std::vector<float>> weights;
+  double accuracy = 0;
+};
+
+Trained train(const std::vector<std::string>& devices) {
+  const Samples samples = make_samples(150);
+  Sequential model = small_cnn();
+  LossesOf losses;
+  model.compile({.strategy = MirroredStrategy({.devices = devices, .check_replicas_every = 1}),
+                 .optimizer = Adam({.learning_rate = 0.01}),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {SparseCategoricalAccuracy()},
+                 .seed = 5});
+  // Batches of 40: the last has 30, which do not divide evenly by 4.
+  const History history = model.fit({samples.x}, samples.y,
+                                    {.epochs = kEpochs,
+                                     .callbacks = {losses.callback()},
+                                     .batch_size = 40,
+                                     .shuffle = false,
+                                     .sample_weight = samples.weight});
+  return {.losses = losses.losses,
+          .weights = weights_of(model),
+          .accuracy = history.epochs.back().logs.at("sparse_categorical_accuracy")};
+}
+
+void expect_close(const Trained& a, const Trained& b, double tolerance) {
+  ASSERT_EQ(a.losses.size(), b.losses.size());
+  for (std::size_t i = 0; i < a.losses.size(); ++i) {
+    EXPECT_NEAR(a.losses[i], b.losses[i], tolerance) << "step " << i;
+  }
+}
+
+TEST(GpuTraining, LossesAreThoseOfTheCpu) {
+  LOCKSTEP_NEEDS_GPU();
+  const Trained cpu = train({"cpu:0"});
+  const Trained gpu = train({"cuda:0"});
+  expect_close(gpu, cpu, 1e-4);
+  EXPECT_GT(gpu.accuracy, 0.9);
+}
+
+TEST(GpuTraining, ReplicasThatShareAGpuEqualOne) {
+  LOCKSTEP_NEEDS_GPU();
+  const Trained one = train({"cuda:0"});
+  expect_close(train({"cuda:0/0", "cuda:0/1"}), one, 1e-5);
+  expect_close(train({"cuda:0/0", "cuda:0/1", "cuda:0/2", "cuda:0/3"}), one, 1e-5);
+}
+
+TEST(GpuTraining, TwoRunsGiveTheSameBits) {
+  LOCKSTEP_NEEDS_GPU();
+  for (const std::vector<std::string>& devices :
+       {std::vector<std::string>{"cuda:0"}, std::vector<std::string>{"cuda:0/0", "cuda:0/1"}}) {
+    const Trained first = train(devices);
+    const Trained second = train(devices);
+    EXPECT_EQ(first.losses, second.losses);
+    EXPECT_EQ(first.weights, second.weights);
+  }
+}
+
+TEST(GpuTraining, ABadLabelNamesTheStepAndTrainingCanGoOn) {
+  LOCKSTEP_NEEDS_GPU();
+  Samples samples = make_samples(40);
+  Sequential model = small_cnn();
+  model.compile({.strategy = MirroredStrategy({.devices = {"cuda:0"}}),
+                 .optimizer = SGD({.learning_rate = 0.01}),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  const std::int32_t right = samples.y.values<std::int32_t>()[25];
+  samples.y.values<std::int32_t>()[25] = 9;
+  try {
+    model.fit({samples.x}, samples.y, {.batch_size = 20, .shuffle = false});
+    ADD_FAILURE() << "label 9 of 4 classes went unnoticed";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("9"), std::string::npos) << error.what();
+  }
+  samples.y.values<std::int32_t>()[25] = right;
+  EXPECT_NO_THROW(model.fit({samples.x}, samples.y, {.batch_size = 20, .shuffle = false}));
+}
+
+}  // namespace
+}  // namespace lockstep::testing
