@@ -85,7 +85,8 @@ class Contender {
                           .batch = batch,
                           .optimizer = options.optimizer,
                           .learning_rate = options.learning_rate,
-                          .seed = options.seed}),
+                          .seed = options.seed,
+                          .precision = options.placement.precision}),
         first_step_s_(seconds_since_start()),
         by_replica_(static_cast<std::size_t>(replicas)) {}
 
@@ -232,8 +233,9 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
   if (by_node) json["ops"] = as_json(op_times(nodes));
   if (options.json == "-") return json;
 
-  fmt::print("{}, {} replica{} × batch {}, {}{}, {} steps\n", options.model, replicas,
-             replicas == 1 ? "" : "s", batch, fmt::join(contender.strategy().devices(), ", "),
+  fmt::print("{}{}, {} replica{} × batch {}, {}{}, {} steps\n", options.model,
+             precision_text(options.placement), replicas, replicas == 1 ? "" : "s", batch,
+             fmt::join(contender.strategy().devices(), ", "),
              cores == 0 ? "" : fmt::format(" ({} core{})", cores, cores == 1 ? "" : "s"),
              contender.steps());
   fmt::print("step {:.3f} ms (median), {:.0f} samples/s, {:.1f} GFLOP/s\n", step_ms, samples_per_s,
@@ -284,6 +286,7 @@ void run(const Options& options) {
   Json json;
   json["model"] = options.model;
   json["batch_per_replica"] = batch;
+  json["precision"] = options.placement.precision;
   json["results"] = Json::array();
   for (const auto& contender : contenders) {
     json["results"].push_back(result_of(options, *contender, batch, *contenders.front()));

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/cuda/cuda_device.h"
+#include "lockstep/passes/precision.h"
 #include "lockstep/train/replicas.h"
 
 namespace lockstep::cli {
@@ -41,12 +42,13 @@ void add_placement(CLI::App& app, Placement& placement) {
   app.add_option("--balance", placement.balance,
                  "even pieces, or auto: pieces that follow each replica's speed")
       ->capture_default_str();
-  app.add_option("--precision", placement.precision, "type to compute in")->capture_default_str();
+  app.add_option("--precision", placement.precision,
+                 "float32, or products and activations in 16 bits: mixed_float16, mixed_bfloat16")
+      ->capture_default_str();
 }
 
 std::vector<int> replica_counts(const Placement& placement) {
-  require(placement.precision == "float32", "--precision {}: this version computes in float32",
-          placement.precision);
+  precision_by_name("--precision", placement.precision);  // refuses unknown ones
   require(placement.balance == "even" || placement.balance == "auto",
           "--balance {}: there are even and auto", placement.balance);
   const std::string& strategy = placement.strategy;
@@ -104,6 +106,10 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
 std::string strategy_name(const Placement& placement, int replicas) {
   if (!placement.strategy.empty()) return placement.strategy;
   return replicas > 1 ? "mirrored" : "one-device";
+}
+
+std::string precision_text(const Placement& placement) {
+  return placement.precision == "float32" ? "" : ", " + placement.precision;
 }
 
 void add_batch(CLI::App& app, BatchFlags& flags) {

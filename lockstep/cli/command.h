@@ -40,6 +40,8 @@ int one_count(const Placement& placement);
 // The strategy for so many replicas. The cores are split over `most` logical devices.
 Strategy make_strategy(const Placement& placement, int replicas, int most);
 std::string strategy_name(const Placement& placement, int replicas);
+// ", mixed_float16" for a line on the run; nothing in float32.
+std::string precision_text(const Placement& placement);
 
 // --batch-per-replica and --global-batch: one follows from the other and the number of replicas.
 struct BatchFlags {

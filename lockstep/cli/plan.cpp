@@ -50,7 +50,10 @@ void run(const Options& options) {
   const Strategy strategy = make_strategy(options.placement, replicas, replicas);
   const std::int64_t batch =
       batch_per_replica(options.batch, replicas, zoo_entry(options.model).batch);
-  StepRun step(strategy, {.model = options.model, .batch = batch, .optimizer = options.optimizer});
+  StepRun step(strategy, {.model = options.model,
+                          .batch = batch,
+                          .optimizer = options.optimizer,
+                          .precision = options.placement.precision});
   if (options.json != "-") fmt::print("{}", print(step.plan()));
   write_json(as_json(step.plan(), options.model, batch), options.json);
 }

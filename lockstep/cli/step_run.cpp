@@ -1,6 +1,7 @@
 #include "lockstep/cli/step_run.h"
 
 #include "lockstep/base/random.h"
+#include "lockstep/passes/precision.h"
 
 namespace lockstep::cli {
 namespace {
@@ -30,6 +31,8 @@ StepRun::StepRun(const Strategy& strategy, const StepRunOptions& options)
   const ZooEntry& entry = zoo_entry(options.model);
   network_ = entry.make(entry.task);
   optimizer_ = choose_optimizer(entry, options.optimizer, options.learning_rate);
+  const std::optional<DType> precision = precision_by_name("--precision", options.precision);
+  if (precision == DType::F16) optimizer_ = optimizer_.with_loss_scale();
   const std::int64_t samples = options.batch * session_.size();
   const Batch batch = synthetic_batch(entry.task, samples, options.seed);
   const StepRecipe recipe{.network = *network_,
@@ -38,7 +41,8 @@ StepRun::StepRun(const Strategy& strategy, const StepRunOptions& options)
                           .loss_mean = loss_mean_,
                           .metrics = {},
                           .weighted_metrics = {},
-                          .seed = options.seed};
+                          .seed = options.seed,
+                          .precision = precision};
   const StepSignature signature{.mode = StepMode::Train,
                                 .inputs = {{DType::F32, batch.inputs[0].shape()}},
                                 .labels = {DType::I32, batch.labels.shape()}};

@@ -20,6 +20,7 @@ struct StepRunOptions {
   std::string optimizer = "";  // empty: what suits the model
   std::optional<double> learning_rate = {};
   std::uint64_t seed = 0;
+  std::string precision = "float32";
 };
 
 class StepRun {

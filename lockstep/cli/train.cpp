@@ -101,19 +101,25 @@ Json result_json(const Options& options, const Strategy& strategy, std::int64_t 
                         {"attribution", attribution_json(replica.attribution)}});
   }
   const int count = strategy.num_replicas_in_sync();
-  return {{"model", options.model},
-          {"strategy", strategy_name(options.placement, count)},
-          {"devices", strategy.devices()},
-          {"replicas", count},
-          {"global_batch", batch},
-          {"steps", history.steps},
-          {"seconds", history.seconds},
-          {"epochs", std::move(epochs)},
-          {"step_ms", {{"median", history.median_step_ms()}, {"p99", history.p99_step_ms()}}},
-          {"peak_bytes", history.peak_bytes},
-          {"attribution", attribution_json(history.attribution)},
-          {"by_replica", std::move(replicas)},
-          {"checkpoint", checkpoint}};
+  Json json = {{"model", options.model},
+               {"strategy", strategy_name(options.placement, count)},
+               {"devices", strategy.devices()},
+               {"replicas", count},
+               {"global_batch", batch},
+               {"precision", options.placement.precision},
+               {"steps", history.steps},
+               {"seconds", history.seconds},
+               {"epochs", std::move(epochs)},
+               {"step_ms", {{"median", history.median_step_ms()}, {"p99", history.p99_step_ms()}}},
+               {"peak_bytes", history.peak_bytes},
+               {"attribution", attribution_json(history.attribution)},
+               {"by_replica", std::move(replicas)},
+               {"checkpoint", checkpoint}};
+  if (history.loss_scale) {
+    json["loss_scale"] = *history.loss_scale;
+    json["overflowed_steps"] = history.overflowed_steps;
+  }
+  return json;
 }
 
 // The rate of a run, for the number of its replicas.
@@ -200,6 +206,7 @@ void run(const Options& options) {
                  .optimizer = optimizer,
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                  .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})},
+                 .precision = options.placement.precision,
                  .seed = options.seed});
   model.build(data.task.sample);
 
@@ -209,9 +216,10 @@ void run(const Options& options) {
   // Called when everything has been found to be in order.
   const auto begin = [&](Model&) {
     folder.create();
-    out << fmt::format("{}: {} parameters, {} at {:g}{}\n{}{}\n", options.model,
-                       count_text(model.parameter_count()), optimizer.name(), rate.last, rate.how,
-                       placement_text(strategy, batch), data.description);
+    out << fmt::format("{}: {} parameters{}, {} at {:g}{}\n{}{}\n", options.model,
+                       count_text(model.parameter_count()), precision_text(options.placement),
+                       optimizer.name(), rate.last, rate.how, placement_text(strategy, batch),
+                       data.description);
     out.flush();
   };
 

@@ -1,6 +1,7 @@
 // OpDef: what is known about an op apart from how to compute it.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -36,9 +37,20 @@ struct Cost {
   double bytes = 0;  // read and written
 };
 
+// What an op reads and writes where a step runs in mixed precision (passes/precision.h). It is
+// about f32 values alone: integers, bools and f64 stay what they are. Whatever is read, a kernel
+// adds up in f32.
+enum class PrecisionRule : std::uint8_t {
+  Full,    // f32: inputs of 16 bits are widened
+  Half,    // 16 bits: inputs in f32 are rounded
+  Follow,  // 16 bits where what was computed before it comes in 16 bits, else f32
+  Table,   // f32, its result rounded to 16 bits: rows of a table that stays in f32
+};
+
 struct OpDef {
   Op op = Op::Input;
   std::string_view name;
+  PrecisionRule precision = PrecisionRule::Full;
   // Shape rule: the output types; throws UsageError (without the op's name) where inputs misfit.
   std::vector<ValueType> (*infer)(const OpCall& call) = nullptr;
   // Gradient rule: one value an input, not defined where it has none. Null: not differentiable.
@@ -50,6 +62,8 @@ struct OpDef {
   bool each_in_place = false;  // the same for input i and output i, of however many
   bool view = false;           // output 0 is input 0's memory under another shape
   bool effect = false;         // changes variables; never removed
+  // Inputs that stay in f32 where the op computes in 16 bits: parameters and statistics.
+  std::vector<int> f32_inputs = {};
 };
 
 // The definition of an op; there is one for each.

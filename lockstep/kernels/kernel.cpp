@@ -113,6 +113,7 @@ std::unique_ptr<Kernel> make_kernel(KernelFunction function) {
 KernelLibrary make_cpu_kernels() {
   KernelLibrary library;
   add_onednn_kernels(library);
+  add_half_kernels(library);
   add_reference_kernels(library);
   return library;
 }

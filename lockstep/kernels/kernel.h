@@ -139,8 +139,11 @@ class KernelLibrary final : public Backend {
 using KernelFunction = std::function<void(const Binding&)>;
 std::unique_ptr<Kernel> make_kernel(KernelFunction function);
 
-// Plain C++ for every op, in f32, f64 and integers: what the others are checked against.
+// Plain C++ for every op, in f32, f64 and integers, and in 16-bit floats through f32: what the
+// others are checked against.
 void add_reference_kernels(KernelLibrary& library);
+// 16-bit floats through the kernels of cpu_kernels() for f32.
+void add_half_kernels(KernelLibrary& library);
 // oneDNN for what is heavy, and our own vectorised kernels, in f32.
 void add_onednn_kernels(KernelLibrary& library);
 

@@ -89,7 +89,7 @@ Value binary(Value labels, Value predictions, const CrossentropyOptions& options
 Value Loss::per_example(Value labels, Value predictions) const {
   require(defined(), "[loss] no loss was given");
   const Graph::NameScope scope(predictions.graph(), name_);
-  return mean_per_example(per_example_(labels, predictions));
+  return mean_per_example(per_example_(labels, full_precision(predictions)));
 }
 
 // Weights may be one an example or one a position, so they are applied before positions are
@@ -98,7 +98,7 @@ LossPair Loss::operator()(Value labels, Value predictions, Value sample_weight) 
   require(defined(), "[loss] no loss was given");
   Graph& graph = predictions.graph();
   const Graph::NameScope scope(graph, name_);
-  Value losses = per_example_(labels, predictions);
+  Value losses = per_example_(labels, full_precision(predictions));
   require(losses.shape().rank() >= 1, "[{}] gives {}, not one loss an example", name_,
           losses.type().str());
   if (sample_weight.defined()) losses = losses * fit_weights(name_, sample_weight, losses);

@@ -2,7 +2,9 @@
 #include "lockstep/optim/optimizer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -52,19 +54,17 @@ void expect_clip(const std::string& optimizer, const Clip& clip) {
 }
 
 // What the gradients are multiplied with: one over the weight, times the factor that brings their
-// norm down to the limit. 0 where the weight is 0, whatever the gradients hold. A norm that is not
-// finite makes the scale NaN, so that it is seen and not clipped away.
-Value scale_of(Value weight, std::span<const Value> gradients, const std::optional<double>& limit) {
+// norm, where there is a limit, down to it. A norm that is not finite makes it NaN, so that it is
+// seen and not clipped away.
+Value scale_of(Value weight, Value norm_of_sums, const std::optional<double>& limit) {
   Graph& graph = weight.graph();
-  Value scale = div(graph.scalar(1.0), weight);
-  if (limit) {
-    const Value norm = mul(global_norm(gradients), scale);
-    const Value most = graph.scalar(*limit);
-    const Value factor =
-        select(less_equal(norm, most), graph.scalar(1.0), add(div(most, norm), sub(norm, norm)));
-    scale = mul(scale, factor);
-  }
-  return select(greater(weight, graph.scalar(0.0)), scale, graph.scalar(0.0));
+  const Value scale = div(graph.scalar(1.0), weight);
+  if (!limit) return scale;
+  const Value norm = mul(norm_of_sums, scale);
+  const Value most = graph.scalar(*limit);
+  const Value factor =
+      select(less_equal(norm, most), graph.scalar(1.0), add(div(most, norm), sub(norm, norm)));
+  return mul(scale, factor);
 }
 
 struct Sums {
@@ -87,7 +87,37 @@ Sums sums_over_replicas(std::span<const Value> gradients, Value weight) {
   return sums;
 }
 
+// Scales stay between these: below, nothing would be gained, and above, sums would overflow f32.
+constexpr double kLeastScale = 1.0;
+constexpr double kMostScale = 4294967296.0;  // 2^32
+
 }  // namespace
+
+struct Optimizer::LossScale {
+  VariableRef scale;
+  VariableRef good_steps;
+  VariableRef skipped_steps;
+  std::int64_t growth_steps = 0;
+
+  // Writes what becomes of the scale behind a step that was applied, was to be skipped, or neither
+  // (an empty global batch).
+  void adjust(Value applied, Value overflowed) const;
+};
+
+void Optimizer::LossScale::adjust(Value applied, Value overflowed) const {
+  Graph& graph = applied.graph();
+  const Value now = graph.variable(scale);
+  const Value none = graph.scalar(0, DType::I64);
+  const Value good =
+      select(overflowed, none, graph.variable(good_steps) + cast(applied, DType::I64));
+  const Value grows =
+      greater_equal(good, graph.scalar(static_cast<double>(growth_steps), DType::I64));
+  const Value halved = maximum(now * 0.5, graph.scalar(kLeastScale));
+  const Value doubled = minimum(now * 2.0, graph.scalar(kMostScale));
+  assign(scale, select(overflowed, halved, select(grows, doubled, now)));
+  assign(good_steps, select(grows, none, good));
+  assign(skipped_steps, graph.variable(skipped_steps) + cast(overflowed, DType::I64));
+}
 
 struct Optimizer::Impl {
   Rule rule;
@@ -159,10 +189,21 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
   std::ranges::stable_partition(
       order, [&](std::size_t i) { return parameters[i]->shape.elements() % kWholeVectors == 0; });
 
+  const std::optional<double>& limit = impl_->clip.global_norm;
+  const Value norm = limit || loss_scale_ ? global_norm(gradients) : Value();
+  const Value some = greater(weight, graph.scalar(0.0));
+  Value applied = some;  // an empty global batch is no iteration
+  if (loss_scale_) {
+    const Value finite =
+        less_equal(norm, graph.scalar(std::numeric_limits<float>::max()));  // false of NaN
+    applied = logical_and(some, finite);
+    loss_scale_->adjust(applied, logical_and(some, logical_not(finite)));
+  }
+
   const Value iterations = graph.variable(impl_->iterations);
   UpdateInputs inputs{.rate = impl_->rate ? graph.variable(impl_->rate)
                                           : impl_->schedule.nodes(cast(iterations, DType::F32)),
-                      .scale = scale_of(weight, gradients, impl_->clip.global_norm),
+                      .scale = select(applied, scale_of(weight, norm, limit), graph.scalar(0.0)),
                       .iterations = iterations,
                       .parameters = {},
                       .gradients = {},
@@ -176,10 +217,42 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
     }
   }
   update(inputs, impl_->rule.name, impl_->rule.attrs);
+  assign(impl_->iterations, iterations + cast(applied, DType::I64));
+}
 
-  // An empty global batch is no iteration.
-  const Value counts = cast(greater(weight, graph.scalar(0.0)), DType::I64);
-  assign(impl_->iterations, iterations + counts);
+Optimizer Optimizer::with_loss_scale(const LossScaleOptions& options) const {
+  require(defined(), "[optimizer] there is no optimizer to scale losses for");
+  int exponent = 0;
+  require(options.initial >= kLeastScale && options.initial <= kMostScale &&
+              std::frexp(options.initial, &exponent) == 0.5,
+          "[{}] the loss scale starts at {}; it must be a power of two between 1 and 2^32", name(),
+          options.initial);
+  require(options.growth_steps > 0,
+          "[{}] the loss scale grows after {} good steps; it must be 1 or more", name(),
+          options.growth_steps);
+  Optimizer scaled = *this;
+  scaled.loss_scale_ = std::make_shared<const LossScale>(
+      LossScale{.scale = make_variable(name() + "/loss_scale", DType::F32, {}, options.initial),
+                .good_steps = make_variable(name() + "/good_steps", DType::I64, {}, 0.0),
+                .skipped_steps = make_variable(name() + "/skipped_steps", DType::I64, {}, 0.0),
+                .growth_steps = options.growth_steps});
+  return scaled;
+}
+
+Value Optimizer::scale_for(Graph& graph, std::int64_t examples) const {
+  Graph::NameScope scope(graph, name());
+  const auto by = std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(examples, 1)));
+  const Value scale = graph.variable(loss_scale_->scale);
+  return by == 1 ? scale : scale * (1.0 / static_cast<double>(by));
+}
+
+Value Optimizer::times(Value value, Value factor) {
+  return mul(value, factor);
+}
+
+std::vector<VariableRef> Optimizer::loss_scale_variables() const {
+  if (loss_scale_ == nullptr) return {};
+  return {loss_scale_->scale, loss_scale_->good_steps, loss_scale_->skipped_steps};
 }
 
 std::string Optimizer::name() const {

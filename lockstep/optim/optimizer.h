@@ -26,6 +26,15 @@ struct Gradients {
   Value weight;
 };
 
+// Dynamic loss scaling, for gradients that would vanish in f16. A step whose gradients are not all
+// finite, once they are added up over the replicas, changes nothing but the scale, which is halved
+// (down to 1); after `growth_steps` good steps in a row it is doubled. The step itself decides, on
+// the device, and all replicas alike, because they see the same sums.
+struct LossScaleOptions {
+  double initial = 32768.0;  // a power of two, so that scaling rounds nothing
+  std::int64_t growth_steps = 2000;
+};
+
 // A handle; copies are the same optimizer.
 class Optimizer {
  public:
@@ -41,13 +50,29 @@ class Optimizer {
   bool defined() const { return impl_ != nullptr; }
   // Writes the update: gradients are sums over this replica's examples, `weight` (f32 scalar) their
   // number or weight; both are added up over all replicas and then divided, once. Also counts the
-  // iteration. Where the weight is 0, nothing changes and nothing is counted. Slots
+  // iteration. Where the weight is 0, or a loss scale finds the gradients not finite, nothing
+  // changes and nothing is counted. Slots
   // ("<optimizer>/<slot>/<parameter>") are made at the first call and remembered by parameter, so
   // that a second graph (another batch size) continues them. No parameters: no nodes.
   void apply(Graph& graph, std::span<const VariableRef> parameters,
              std::span<const Value> gradients, Value weight) const;
   void apply(const Gradients& gradients) const {
     apply(gradients.weight.graph(), gradients.parameters, gradients.sums, gradients.weight);
+  }
+
+  // The same optimizer (its slots and its count) with a loss scale of its own:
+  //   optimizer.apply(gradients(optimizer.scale(loss, examples), parameters));
+  // Model::compile does it for "mixed_float16".
+  Optimizer with_loss_scale(const LossScaleOptions& options = {}) const;
+  // A loss, sum and weight alike, times the scale as it stands: `apply` divides one by the other,
+  // so that the scale is gone again. The loss itself where there is no scale. A scale suits the
+  // mean over a batch, and sums are larger: where the number of `examples` in the global batch is
+  // known (the same on all replicas), the scale is divided by it, rounded down to a power of two.
+  template <class LossPair>
+  LossPair scale(const LossPair& loss, std::int64_t examples = 1) const {
+    if (loss_scale_ == nullptr) return loss;
+    const Value factor = scale_for(loss.sum.graph(), examples);
+    return {times(loss.sum, factor), times(loss.weight, factor)};
   }
 
   std::string name() const;  // "adam"
@@ -57,10 +82,18 @@ class Optimizer {
   // The variable that holds a constant rate; null where a schedule decides.
   VariableRef learning_rate() const;
   const Schedule& schedule() const;
+  // The scale (f32), the good steps since it last changed (i64) and the steps skipped so far (i64);
+  // none where there is no loss scale.
+  std::vector<VariableRef> loss_scale_variables() const;
 
  private:
   struct Impl;
+  struct LossScale;
+  Value scale_for(Graph& graph, std::int64_t examples) const;
+  static Value times(Value value, Value factor);
+
   std::shared_ptr<Impl> impl_;
+  std::shared_ptr<const LossScale> loss_scale_;  // null: none
 };
 
 struct SGDOptions {

@@ -21,7 +21,15 @@ void DeadCode::run(Graph& graph) {
   }
   Rewriter rewriter(graph);
   for (std::size_t i = 0; i < nodes.size(); ++i) {
-    if (keep[i]) rewriter.copy(nodes[i]);
+    if (!keep[i]) continue;
+    const Node& node = nodes[i];
+    const bool idle =
+        node.op == Op::Cast && graph.type(node.inputs[0]) == graph.type(node.outputs[0]);
+    if (idle) {
+      rewriter.set(node.outputs[0], rewriter.map(node.inputs[0]));
+    } else {
+      rewriter.copy(node);
+    }
   }
   graph = rewriter.finish();
 }

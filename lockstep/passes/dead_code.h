@@ -1,4 +1,5 @@
-// Removes nodes that nothing reads. Inputs, outputs and nodes that change variables stay.
+// Removes nodes that nothing reads, and casts to the type that a value has already. Inputs, outputs
+// and nodes that change variables stay.
 #pragma once
 
 #include "lockstep/passes/pass.h"

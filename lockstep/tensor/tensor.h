@@ -9,6 +9,7 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/error.h"
+#include "lockstep/base/half.h"
 #include "lockstep/base/shape.h"
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/device.h"
@@ -103,7 +104,8 @@ std::span<const T> Tensor::values() const {
 }
 
 // Calls f with a value of the C++ type that stores a dtype: dispatch(d, [&](auto zero) { using T =
-// decltype(zero); ... }). F16 and BF16 have no arithmetic type yet and are a UsageError.
+// decltype(zero); ... }). Half and BFloat16 compute as the floats that they widen to; what is
+// computed is a float, which static_cast<T> rounds.
 template <class F>
 decltype(auto) dispatch(DType dtype, F&& f) {
   switch (dtype) {
@@ -120,10 +122,11 @@ decltype(auto) dispatch(DType dtype, F&& f) {
     case DType::Bool:
       return f(bool{});
     case DType::F16:
+      return f(Half{});
     case DType::BF16:
-      break;
+      return f(BFloat16{});
   }
-  fail<UsageError>("[tensor] {} cannot be computed with on the host", name_of(dtype));
+  fail<InternalError>("unknown dtype {}", static_cast<int>(dtype));
 }
 
 }  // namespace lockstep

@@ -157,6 +157,7 @@ void expect_fit(const TensorFile& contents, const NamedVariables& variables,
     optimizer = optimizer || under(name, kOptimizerPrefix);
     metrics = metrics || under(name, kMetricPrefix);
     const auto found = contents.tensors.find(name);
+    if (found == contents.tensors.end() && under(name, kLossScalePrefix)) continue;
     require(found != contents.tensors.end(),
             "[load] {}: there is no tensor '{}' ({} {} in the model): load the file into the model "
             "that it was saved from, or rename its tensors",
@@ -172,6 +173,7 @@ void expect_fit(const TensorFile& contents, const NamedVariables& variables,
     if (!optimizer && under(name, kOptimizerPrefix)) continue;
     if (!metrics && under(name, kMetricPrefix)) continue;
     if (under(name, kCallbackPrefix) && !known.contains(name)) continue;
+    if (under(name, kLossScalePrefix)) continue;
     require(known.contains(name),
             "[load] {}: the tensor '{}' ({} {}) has no place in the model: load the file into the "
             "model that it was saved from",

@@ -1,7 +1,8 @@
 // Checkpoints: one safetensors file each. Weights stand under their variables' names, so that other
 // programs read them; the optimizer's variables stand under "optimizer/", metrics in the middle of
-// an epoch under "metric/", tensors that callbacks keep under "callback/<n>/", n being the place in
-// the list `callbacks`. Where in the run it was written stands in the metadata:
+// an epoch under "metric/", the loss scale of mixed precision under "loss_scale/", tensors that
+// callbacks keep under "callback/<n>/", n being the place in the list `callbacks`. Where in the run
+// it was written stands in the metadata:
 //
 //   format           "lockstep", format_version "1"
 //   kind             "weights" or "checkpoint"
@@ -30,6 +31,7 @@ namespace lockstep {
 
 inline constexpr std::string_view kOptimizerPrefix = "optimizer/";
 inline constexpr std::string_view kMetricPrefix = "metric/";
+inline constexpr std::string_view kLossScalePrefix = "loss_scale/";
 inline constexpr std::string_view kCallbackPrefix = "callback/";
 
 // What one callback keeps.
@@ -74,7 +76,8 @@ NamedVariables with_names(std::span<const VariableRef> variables, std::string_vi
 // UsageError, naming the tensor, where the file lacks one of the variables, has it in another dtype
 // or shape, or has a tensor that none of them takes. Tensors of the
 // optimizer and of metrics are only looked at where one of the variables has that prefix, those of
-// callbacks never.
+// callbacks never. Those of the loss scale may be missing or have no place: a run may go on in
+// another precision.
 void expect_fit(const TensorFile& contents, const NamedVariables& variables,
                 const std::filesystem::path& file);
 

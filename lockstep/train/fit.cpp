@@ -102,6 +102,7 @@ History FitRun::run() {
   impl_.progress = [this] { return progress(); };
   impl_.attribution = [this] { return meter_.read(); };
 
+  const std::int64_t skipped_before = impl_.skipped_steps();
   const FitInfo known = info();
   for_callbacks([&](Callback& callback) { callback.on_train_begin(model_, known); });
   restore_callbacks();
@@ -118,6 +119,8 @@ History FitRun::run() {
                                  .samples = samples_of_[i]});
   }
   history_.seconds = meter_.seconds();
+  history_.overflowed_steps = impl_.skipped_steps() - skipped_before;
+  history_.loss_scale = model_.loss_scale();
   history_.top_ops = slowest_ops(session_.track(0), 10);
   return std::move(history_);
 }

@@ -7,6 +7,7 @@
 #include "lockstep/graph/ops/collective.h"
 #include "lockstep/graph/ops/elementwise.h"
 #include "lockstep/graph/ops/random.h"
+#include "lockstep/passes/precision.h"
 #include "lockstep/train/model_impl.h"
 
 namespace lockstep {
@@ -53,8 +54,10 @@ struct Function::Traced {
   std::size_t results = 0;
 };
 
-Function::Function(std::vector<Model> models, Body body)
-    : models_(std::move(models)), body_(std::move(body)) {
+Function::Function(std::vector<Model> models, Body body, const FunctionOptions& options)
+    : models_(std::move(models)),
+      body_(std::move(body)),
+      precision_(precision_by_name("function", options.precision)) {
   require(!models_.empty(), "[function] needs the model, or models, whose variables it uses");
   models_.front().impl().session();
   for (const Model& model : models_) {
@@ -65,8 +68,10 @@ Function::Function(std::vector<Model> models, Body body)
   }
 }
 
-Function::Function(const Strategy& strategy, Body body)
-    : strategy_(strategy), body_(std::move(body)) {
+Function::Function(const Strategy& strategy, Body body, const FunctionOptions& options)
+    : strategy_(strategy),
+      body_(std::move(body)),
+      precision_(precision_by_name("function", options.precision)) {
   require(strategy.defined(),
           "[function] the strategy is empty: make one, such as "
           "MirroredStrategy()");
@@ -141,7 +146,8 @@ void Function::trace_missing(const std::vector<PerReplica>& arguments) {
                   .trains = same->trains,
                   .loss = same->loss,
                   .results = same->results};
-      orders.push_back({.replica = r, .graph = clone(orders[i].graph), .executor = {}});
+      orders.push_back(
+          {.replica = r, .graph = clone(orders[i].graph), .executor = {}, .precision = precision_});
       made.push_back(std::move(copy));
       continue;
     }
@@ -161,7 +167,8 @@ void Function::trace_missing(const std::vector<PerReplica>& arguments) {
                     .trains = trains(graph),
                     .loss = results.loss,
                     .results = results.values.size()});
-    orders.push_back({.replica = r, .graph = std::move(graph), .executor = {}});
+    orders.push_back(
+        {.replica = r, .graph = std::move(graph), .executor = {}, .precision = precision_});
   }
   if (orders.empty()) return;
   session_->make_executors(orders);

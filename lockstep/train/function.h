@@ -16,7 +16,9 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -50,6 +52,15 @@ class ReplicaContext {
   int replicas_;
 };
 
+struct FunctionOptions {
+  // "float32", "mixed_float16" or "mixed_bfloat16", as in compile. In "mixed_float16" the optimizer
+  // should have a loss scale:
+  //   const ls::Optimizer optimizer = ls::Adam().with_loss_scale();
+  //   … optimizer.apply(ls::gradients(optimizer.scale(loss, 64), model.trainable_variables()));
+  // where 64 is the global batch.
+  std::string precision = "float32";
+};
+
 // Variables live with the models that the function is given: training through it is training them.
 // Several models then share one memory. Random numbers depend on the models' step count, which a
 // function that applies an optimizer increases.
@@ -66,16 +77,18 @@ class Function {
   // without, and returns a Value, a LossPair (its mean is the result), a vector of Values, or
   // nothing. What else it does happens while it is traced.
   template <class F>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, Function>) Function(const Model& model, F f)
-      : Function(std::vector{model}, Body(wrap(std::move(f)))) {}
+  requires(!std::is_same_v<std::remove_cvref_t<F>, Function>)
+      Function(const Model& model, F f, const FunctionOptions& options = {})
+      : Function(std::vector{model}, Body(wrap(std::move(f))), options) {}
   template <class F>
-  Function(std::vector<Model> models, F f)
-      : Function(std::move(models), Body(wrap(std::move(f)))) {}
-  Function(std::vector<Model> models, Body body);
+  Function(std::vector<Model> models, F f, const FunctionOptions& options = {})
+      : Function(std::move(models), Body(wrap(std::move(f))), options) {}
+  Function(std::vector<Model> models, Body body, const FunctionOptions& options = {});
   // On a strategy's replicas; the models are those whose variables it uses.
   template <class F>
-  Function(const Strategy& strategy, F f) : Function(strategy, Body(wrap(std::move(f)))) {}
-  Function(const Strategy& strategy, Body body);
+  Function(const Strategy& strategy, F f, const FunctionOptions& options = {})
+      : Function(strategy, Body(wrap(std::move(f))), options) {}
+  Function(const Strategy& strategy, Body body, const FunctionOptions& options = {});
   ~Function();
   Function(Function&&) noexcept;
   Function& operator=(Function&&) noexcept;
@@ -166,6 +179,7 @@ class Function {
   std::vector<Model> models_;
   Strategy strategy_;  // where it was made by one
   Body body_;
+  std::optional<DType> precision_;          // the 16-bit type, in mixed precision
   std::shared_ptr<class Session> session_;  // where what was traced lives
   std::list<Traced> traced_;                // the one used last in front
   std::uint64_t generation_ = 0;
@@ -174,6 +188,11 @@ class Function {
 template <class F>
 Function Strategy::function(F f) const {
   return Function(*this, std::move(f));
+}
+
+template <class F>
+Function Strategy::function(F f, const FunctionOptions& options) const {
+  return Function(*this, std::move(f), options);
 }
 
 template <class... Arguments>

@@ -111,6 +111,10 @@ std::string History::report() const {
                                  seconds > 0 ? static_cast<double>(samples) / seconds : 0.0);
   text += fmt::format("step: median {:.3f} ms, 99th percentile {:.3f} ms; memory {:.1f} MB\n",
                       median_step_ms(), p99_step_ms(), static_cast<double>(peak_bytes) * 1e-6);
+  if (loss_scale) {
+    text += fmt::format("skipped {} steps on overflow; loss scale now {:g}\n", overflowed_steps,
+                        *loss_scale);
+  }
   text += "where the time went\n";
   const std::pair<const char*, double> parts[] = {{"compute", attribution.compute},
                                                   {"communication", attribution.communication},

@@ -64,6 +64,11 @@ struct History {
   // The first step, counted from the beginning of training, whose loss was not a finite number.
   std::optional<std::int64_t> first_non_finite_step;
 
+  // In "mixed_float16": steps that changed nothing because a gradient was not finite, and the loss
+  // scale behind the last step.
+  std::int64_t overflowed_steps = 0;
+  std::optional<double> loss_scale;
+
   // A number over the epochs: history.series("val_loss").
   std::vector<double> series(std::string_view name) const;
   double median_step_ms() const;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/passes/precision.h"
 #include "lockstep/train/model_impl.h"
 
 namespace lockstep {
@@ -43,6 +44,10 @@ void Model::compile(CompileOptions options) {
   }
   require(!options.strategy.defined() || options.device == nullptr,
           "[compile] both a strategy and a device are given: a strategy has devices of its own");
+  const std::optional<DType> small = precision_by_name("compile", options.precision);
+  if (small == DType::F16 && options.optimizer.loss_scale_variables().empty()) {
+    options.optimizer = options.optimizer.with_loss_scale(options.loss_scale);
+  }
   impl_->options = std::move(options);
   impl_->compiled = true;
   impl_->loss_mean = LossMean("loss");
@@ -138,7 +143,12 @@ double Model::learning_rate() const {
   impl_->expect_compiled("learning_rate");
   const Optimizer& optimizer = impl_->options.optimizer;
   if (const VariableRef rate = optimizer.learning_rate()) return value(rate).item();
-  return optimizer.schedule().at(step());
+  return optimizer.schedule().at(static_cast<std::int64_t>(value(optimizer.iterations()).item()));
+}
+
+std::optional<double> Model::loss_scale() const {
+  const std::vector<VariableRef> state = impl_->options.optimizer.loss_scale_variables();
+  return state.empty() ? std::nullopt : std::optional(value(state[0]).item());
 }
 
 void Model::set_learning_rate(double rate) {

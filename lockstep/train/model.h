@@ -39,9 +39,13 @@ struct CompileOptions {
   Loss loss = {};
   std::vector<Metric> metrics = {};
   std::vector<Metric> weighted_metrics = {};  // these see sample and class weights, as in Keras
-  std::uint64_t seed = 0;                     // of initial weights, dropout and fit's shuffle
-  Device* device = nullptr;                   // none: every core that the process may use
-  const KernelLibrary* kernels = nullptr;     // none: cpu_kernels()
+  // "float32", "mixed_float16" or "mixed_bfloat16": products and activations in 16 bits, variables,
+  // sums and losses in f32 (passes/precision.h).
+  std::string precision = "float32";
+  LossScaleOptions loss_scale = {};        // of "mixed_float16"
+  std::uint64_t seed = 0;                  // of initial weights, dropout and fit's shuffle
+  Device* device = nullptr;                // none: every core that the process may use
+  const KernelLibrary* kernels = nullptr;  // none: cpu_kernels()
 };
 
 struct FitOptions {
@@ -145,7 +149,9 @@ class Model {
   // The rate that the next step will use. It can be set where no schedule decides.
   double learning_rate() const;
   void set_learning_rate(double rate);
-  // Steps trained so far: what random numbers and schedules count by.
+  // What a model in "mixed_float16" multiplies its loss with in the next step; nothing in others.
+  std::optional<double> loss_scale() const;
+  // Steps trained so far: what random numbers count by. (Schedules leave out skipped steps.)
   std::int64_t step() const;
   // Ends fit behind the step or epoch that is running; for callbacks.
   void stop_training();

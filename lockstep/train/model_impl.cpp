@@ -1,6 +1,7 @@
 #include "lockstep/train/model_impl.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/passes/precision.h"
 
 namespace lockstep {
 
@@ -25,7 +26,9 @@ void Model::Impl::move_to(std::shared_ptr<Session> session) {
   current->take(*before, network->variables());
   if (!compiled) return;
   current->take(*before, options.optimizer.variables());
-  current->step = static_cast<std::int64_t>(current->get(options.optimizer.iterations()).item());
+  current->take(*before, options.optimizer.loss_scale_variables());
+  current->step = static_cast<std::int64_t>(current->get(options.optimizer.iterations()).item()) +
+                  skipped_steps();
 }
 
 StepRecipe Model::Impl::recipe() {
@@ -35,7 +38,13 @@ StepRecipe Model::Impl::recipe() {
           .loss_mean = loss_mean,
           .metrics = options.metrics,
           .weighted_metrics = options.weighted_metrics,
-          .seed = options.seed};
+          .seed = options.seed,
+          .precision = precision_by_name("compile", options.precision)};
+}
+
+std::int64_t Model::Impl::skipped_steps() {
+  const std::vector<VariableRef> state = options.optimizer.loss_scale_variables();
+  return state.empty() ? 0 : static_cast<std::int64_t>(session().get(state[2]).item());
 }
 
 std::vector<Piece> Model::Impl::pieces_of(StepMode mode, std::int64_t samples) {

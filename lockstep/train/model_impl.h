@@ -35,6 +35,8 @@ struct Model::Impl : VariableOwner, std::enable_shared_from_this<Model::Impl> {
   // Moves the model's values to another session.
   void move_to(std::shared_ptr<Session> session);
   StepRecipe recipe();
+  // Steps that a loss scale has skipped so far.
+  std::int64_t skipped_steps();
   // The step for a batch; UsageError where the mode needs a compiled model.
   Step& step_for(StepMode mode, const Batch& batch, const char* caller);
   // The plan of the first replica's step for a global batch of this signature.

@@ -22,6 +22,7 @@ NamedVariables Model::Impl::checkpoint_variables(bool with_metrics) {
   if (compiled) {
     make_slots();
     append(options.optimizer.variables(), kOptimizerPrefix);
+    append(options.optimizer.loss_scale_variables(), kLossScalePrefix);
     if (with_metrics) append(metric_variables(), kMetricPrefix);
   }
   return variables;
@@ -64,7 +65,8 @@ std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, Loa
   expect_fit(contents, variables, file);
   if (accept) accept(*where);
   for (const auto& [name, variable] : variables) {
-    session().set(variable, contents.tensors.at(name));
+    const auto found = contents.tensors.find(name);
+    if (found != contents.tensors.end()) session().set(variable, found->second);
   }
   session().step = step;
   return where;

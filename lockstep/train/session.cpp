@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/passes/pipeline.h"
+#include "lockstep/passes/precision.h"
 #include "lockstep/strategy/distribute.h"
 
 namespace lockstep {
@@ -54,6 +55,7 @@ void Session::make_executors(std::span<ExecutorOrder> orders) {
       .replicas = size(), .buckets = replicas_->buckets(), .memory = &bucket_memory_};
   for (ExecutorOrder& order : orders) {
     std::vector<std::unique_ptr<Pass>> passes;
+    if (order.precision) passes.push_back(std::make_unique<MixedPrecision>(*order.precision));
     passes.push_back(std::make_unique<Distribute>(distribution));
     run_passes(order.graph, passes);
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -29,16 +30,17 @@ struct ExecutorOrder {
   int replica = 0;
   Graph graph = {};
   std::unique_ptr<Executor> executor = {};
+  std::optional<DType> precision = {};  // the 16-bit type, in mixed precision
 };
 
 class Session {
  public:
   explicit Session(const SessionOptions& options);
 
-  // Distributes, optimises and plans the graphs and makes their executors, on every replica at the
-  // same time. The first graph that updates parameters decides how variables lie in memory, on all
-  // replicas alike: where they lay otherwise, they are moved, the generation changes, and executors
-  // made before must be dropped. Such a graph must be ordered for all replicas together.
+  // Rounds, distributes, optimises and plans the graphs and makes their executors, on every replica
+  // at the same time. The first graph that updates parameters decides how variables lie in memory,
+  // on all replicas alike: where they lay otherwise, they are moved, the generation changes, and
+  // executors made before must be dropped. Such a graph must be ordered for all replicas together.
   void make_executors(std::span<ExecutorOrder> orders);
   // The same for one graph and one replica.
   std::unique_ptr<Executor> make_executor(Graph graph);

@@ -45,15 +45,17 @@ void update_metrics(const StepRecipe& recipe, const LossPair& loss, Value labels
   }
 }
 
-void write_update(Graph& graph, const StepRecipe& recipe, const LossPair& loss) {
+void write_update(Graph& graph, const StepRecipe& recipe, const LossPair& loss,
+                  std::int64_t global_batch) {
   const std::vector<VariableRef> parameters = recipe.network.trainable_variables();
   require(!parameters.empty(),
           "[fit] the model has no trainable variables: add layers that have some, or make some of "
           "its layers trainable and compile again");
   std::vector<Value> targets;
   for (const VariableRef& parameter : parameters) targets.push_back(graph.variable(parameter));
-  const std::vector<Value> sums = gradients(loss.sum, targets);
-  recipe.optimizer.apply(graph, parameters, sums, loss.weight);
+  const LossPair scaled = recipe.optimizer.scale(loss, global_batch);
+  const std::vector<Value> sums = gradients(scaled.sum, targets);
+  recipe.optimizer.apply(graph, parameters, sums, scaled.weight);
 }
 
 Tensor find_input(Executor& executor, const std::string& name) {
@@ -113,8 +115,8 @@ Graph trace_step(const StepRecipe& recipe, const StepSignature& signature) {
         graph.input(kSampleWeight, {DType::F32, Shape{signature.inputs.front().shape[0]}});
   }
   const LossPair loss = full_loss(graph, recipe, labels, outputs[0], sample_weight);
-  update_metrics(recipe, loss, labels, outputs[0], sample_weight);
-  if (training) write_update(graph, recipe, loss);
+  update_metrics(recipe, loss, labels, full_precision(outputs[0]), sample_weight);
+  if (training) write_update(graph, recipe, loss, signature.global_batch);
   graph.output(kLossSum, loss.sum);
   graph.output(kWeight, loss.weight);
   return graph;
@@ -252,6 +254,9 @@ Step& StepCache::get(Session& session, const StepRecipe& recipe, const StepSigna
   for (int r = 0; r < session.size(); ++r) {
     const auto i = static_cast<std::size_t>(r);
     StepSignature signature = whole;
+    if (whole.mode == StepMode::Train && !recipe.optimizer.loss_scale_variables().empty()) {
+      signature.global_batch = whole.inputs.front().shape[0];
+    }
     for (ValueType& input : signature.inputs) {
       input.shape = input.shape.with(0, pieces[i].size());
     }
@@ -264,7 +269,8 @@ Step& StepCache::get(Session& session, const StepRecipe& recipe, const StepSigna
     Graph graph = same == signatures.end()
                       ? trace_step(recipe, signature)
                       : clone(orders[static_cast<std::size_t>(same - signatures.begin())].graph);
-    orders.push_back({.replica = r, .graph = std::move(graph), .executor = {}});
+    orders.push_back(
+        {.replica = r, .graph = std::move(graph), .executor = {}, .precision = recipe.precision});
     signatures.push_back(std::move(signature));
   }
   if (!orders.empty()) {
@@ -298,7 +304,7 @@ void expect_class_numbers(const Tensor& labels, std::int64_t first_row) {
       fail<DataError>(
           "[labels] row {} of the batch has the label {}, which names no class: class numbers must "
           "be whole; correct the label, or use a loss for real targets",
-          first_row + row, values[i]);
+          first_row + row, label);
     }
   });
 }

@@ -26,6 +26,7 @@ struct StepSignature {
   std::vector<ValueType> inputs;
   ValueType labels;  // not of Predict
   bool weighted = false;
+  std::int64_t global_batch = 0;  // of training with a loss scale, which is divided by it; else 0
   bool operator==(const StepSignature&) const = default;
 };
 
@@ -38,6 +39,7 @@ struct StepRecipe {
   std::span<const Metric> metrics;
   std::span<const Metric> weighted_metrics;
   std::uint64_t seed = 0;
+  std::optional<DType> precision = {};  // the 16-bit type, in mixed precision
 };
 
 // Inputs "x0", "x1", …, "y", "sample_weight"; outputs "loss_sum" and "weight", or, of Predict,

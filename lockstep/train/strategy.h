@@ -21,6 +21,7 @@ namespace lockstep {
 
 class Dataset;
 class Function;
+struct FunctionOptions;
 class Replicas;
 class Session;
 template <std::size_t Parts>
@@ -48,6 +49,8 @@ class Strategy {
   // The models whose variables it uses then live on this strategy's devices.
   template <class F>
   Function function(F f) const;
+  template <class F>
+  Function function(F f, const FunctionOptions& options) const;
   // Runs it, each replica with its own arguments (a plain tensor: all with the same), and gives its
   // result; run_all for a function with several.
   template <class... Arguments>

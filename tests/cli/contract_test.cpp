@@ -46,7 +46,7 @@ TEST(Cli, WrongFlagsGetOneLineAndCodeTwo) {
   expect_wrong_use(program, "train --data synthetic --replicas 2 --global-batch 31",
                    "--global-batch 31");
   expect_wrong_use(program, "bench --cores 100000", "--cores");
-  expect_wrong_use(program, "bench --precision mixed_float16", "mixed_float16");
+  expect_wrong_use(program, "bench --precision float16", "mixed_float16, mixed_bfloat16");
   expect_wrong_use(program, "bench --global-batch 32 --batch-per-replica 16", "--global-batch 32");
 }
 
@@ -152,6 +152,26 @@ TEST(Cli, PlanShowsEveryStepWithItsMemoryAndTheTotals) {
   EXPECT_FALSE(json.at("steps").empty());
 }
 
+TEST(Cli, TrainsBenchesAndPlansInMixedPrecision) {
+  const Program program;
+  const Outcome outcome = program.run(
+      "train --model lenet --data synthetic --steps 3 --batch-per-replica 8 --run-dir run "
+      "--precision mixed_float16 --json result.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find(", mixed_float16, "), std::string::npos) << outcome.out;
+  const auto json = nlohmann::json::parse(program.text("result.json"));
+  EXPECT_EQ(json.at("precision"), "mixed_float16");
+  EXPECT_EQ(json.at("loss_scale"), 32768.0);
+  EXPECT_EQ(json.at("overflowed_steps"), 0);
+
+  const Outcome bench =
+      program.run("bench --model mlp --steps 3 --precision mixed_bfloat16 --json -");
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  EXPECT_EQ(bench.json().at("precision"), "mixed_bfloat16");
+  const Outcome plan = program.run("plan --model mlp --batch 16 --precision mixed_bfloat16");
+  EXPECT_NE(plan.out.find("bf16("), std::string::npos) << plan.out;
+}
+
 TEST(Cli, TrainWritesItsResultAndACheckpoint) {
   const Program program;
   const Outcome outcome = program.run(
@@ -164,6 +184,7 @@ TEST(Cli, TrainWritesItsResultAndACheckpoint) {
   EXPECT_EQ(json.at("devices"), nlohmann::json::array({"cpu:0"}));
   EXPECT_EQ(json.at("replicas"), 1);
   EXPECT_EQ(json.at("global_batch"), 8);
+  EXPECT_EQ(json.at("precision"), "float32");
   EXPECT_EQ(json.at("steps"), 8);
   EXPECT_GT(json.at("seconds").get<double>(), 0);
   ASSERT_EQ(json.at("epochs").size(), 2u);

@@ -13,12 +13,18 @@
 #include "kernels/drawn_cases.h"
 #include "kernels/op_case_check.h"
 
-#define LOCKSTEP_GPU_CASES(Family, cases)                                             \
-  class Gpu##Family##Cases : public testing::TestWithParam<lockstep::OpCase> {};      \
-  TEST_P(Gpu##Family##Cases, AgreeWithTheReference) {                                 \
-    LOCKSTEP_NEEDS_GPU();                                                             \
-    lockstep::expect_agreement(GetParam(), lockstep::gpu_kernels(), lockstep::gpu()); \
-  }                                                                                   \
+#define LOCKSTEP_GPU_CASES(Family, cases)                                                         \
+  class Gpu##Family##Cases : public testing::TestWithParam<lockstep::OpCase> {};                  \
+  TEST_P(Gpu##Family##Cases, AgreeWithTheReference) {                                             \
+    LOCKSTEP_NEEDS_GPU();                                                                         \
+    lockstep::expect_agreement(GetParam(), lockstep::gpu_kernels(), lockstep::gpu());             \
+  }                                                                                               \
+  TEST_P(Gpu##Family##Cases, AgreeInSixteenBits) {                                                \
+    LOCKSTEP_NEEDS_GPU();                                                                         \
+    for (const lockstep::DType dtype : {lockstep::DType::F16, lockstep::DType::BF16}) {           \
+      lockstep::expect_agreement_in(GetParam(), dtype, lockstep::gpu_kernels(), lockstep::gpu()); \
+    }                                                                                             \
+  }                                                                                               \
   INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##Cases, testing::ValuesIn(cases), lockstep::case_name)
 
 namespace lockstep {

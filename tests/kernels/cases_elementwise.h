@@ -108,6 +108,10 @@ inline std::vector<OpCase> elementwise_cases() {
                    .inputs = {f32({1024, 1024}), f32({1024, 1024})},
                    .build = [](Graph&, CaseInputs in) { return in[0] + in[1]; },
                    .timed = true});
+  // Its gradient is 1 - y², of which little is left where y was rounded near 1.
+  for (OpCase& each : cases) {
+    if (each.name.find("tanh") != std::string::npos) each.small_tolerance = 3e-2;
+  }
   return cases;
 }
 

@@ -74,6 +74,10 @@ inline std::vector<OpCase> matmul_cases() {
   add_case("square_timed", {256, 256}, {256, 256}, {}, true);
   add_with_bias("dense_timed", {128, 784}, {784, 512}, 512, {.activation = "relu"}, true);
   add_case("attention_timed", {8, 8, 64, 64}, {8, 8, 64, 64}, {.transpose_b = true}, true);
+  // Its gradient is 1 - y², of which little is left where y was rounded near 1.
+  for (OpCase& each : cases) {
+    if (each.name.find("tanh") != std::string::npos) each.small_tolerance = 3e-2;
+  }
   return cases;
 }
 

@@ -22,6 +22,7 @@
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/kernels/kernel.h"
 #include "lockstep/passes/pipeline.h"
+#include "lockstep/passes/precision.h"
 #include "lockstep/plan/plan.h"
 
 namespace lockstep {
@@ -88,10 +89,11 @@ struct OpCase {
   // Writes the nodes under test. Floating inputs are F32, or all F64: constants and casts follow
   // the dtype of the inputs.
   std::function<CaseOutputs(Graph&, CaseInputs)> build = {};
-  bool differentiable = true;    // false: no gradient nodes are added
-  bool timed = false;            // of a size worth timing; finite differences leave it out
-  double tolerance = 1e-5;       // of agreement in f32, relative, in norm
-  double grad_tolerance = 1e-6;  // of finite differences in double, relative, in norm
+  bool differentiable = true;     // false: no gradient nodes are added
+  bool timed = false;             // of a size worth timing; finite differences leave it out
+  double tolerance = 1e-5;        // of agreement in f32, relative, in norm
+  double small_tolerance = 1e-2;  // the same of 16 bits with f32
+  double grad_tolerance = 1e-6;   // of finite differences in double, relative, in norm
 };
 
 // Fills a tensor with numbers that depend on seed and stream alone. Those of a large tensor repeat
@@ -154,6 +156,25 @@ inline CaseGraph build_graph(const OpCase& op_case, DType floating) {
     }
   }
   return result;
+}
+
+// The graph of a case as mixed precision rounds it, its inputs included: ops compute in the 16-bit
+// dtype, or in f32, as their definitions say. Inputs and outputs of the graph are f32.
+inline Graph build_mixed_graph(const OpCase& op_case, DType dtype) {
+  Graph graph = build_graph(op_case, DType::F32).graph;
+  std::vector<std::unique_ptr<Pass>> passes;
+  passes.push_back(
+      std::make_unique<MixedPrecision>(dtype, MixedPrecisionOptions{.round_inputs = true}));
+  run_passes(graph, passes);
+  return graph;
+}
+
+// Rounds the f32 inputs of a run to a 16-bit dtype, so that what differs is the computation alone.
+inline void round_inputs(Executor& executor, DType dtype) {
+  for (const auto& [name, id] : executor.plan().graph.inputs()) {
+    Tensor input = executor.input(name);
+    if (input.dtype() == DType::F32) input.copy_from(input.cast(dtype).cast(DType::F32));
+  }
 }
 
 // Fills the inputs of a case: the same numbers for a case in every run and for every library.

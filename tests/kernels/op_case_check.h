@@ -29,12 +29,8 @@ inline double relative_error(const Tensor& a, const Tensor& b, double floor = 1e
   return std::sqrt(difference) / std::max(std::sqrt(size), floor);
 }
 
-inline void expect_agreement(const OpCase& op_case, const KernelLibrary& library = cpu_kernels(),
-                             Device& device = host()) {
-  CaseRun reference(op_case, build_graph(op_case, DType::F32).graph, reference_kernels());
-  CaseRun run(op_case, build_graph(op_case, DType::F32).graph, library, device);
-  reference.run();
-  run.run();
+// Results of two runs of a case, by name: floats within a tolerance, all else bit by bit.
+inline void expect_close(const CaseRun& run, const CaseRun& reference, double tolerance) {
   const auto expected = reference.results();
   const auto actual = run.results();
   ASSERT_EQ(expected.size(), actual.size());
@@ -45,11 +41,33 @@ inline void expect_agreement(const OpCase& op_case, const KernelLibrary& library
     ASSERT_EQ(want.dtype(), have.dtype()) << name;
     ASSERT_EQ(want.shape(), have.shape()) << name;
     if (is_floating(want.dtype())) {
-      EXPECT_LE(relative_error(have, want), op_case.tolerance) << name;
+      EXPECT_LE(relative_error(have, want), tolerance) << name;
     } else {
       EXPECT_TRUE(have.same_bits(want)) << name;
     }
   }
+}
+
+inline void expect_agreement(const OpCase& op_case, const KernelLibrary& library = cpu_kernels(),
+                             Device& device = host()) {
+  CaseRun reference(op_case, build_graph(op_case, DType::F32).graph, reference_kernels());
+  CaseRun run(op_case, build_graph(op_case, DType::F32).graph, library, device);
+  reference.run();
+  run.run();
+  expect_close(run, reference, op_case.tolerance);
+}
+
+// In 16 bits, as mixed precision computes, a library's kernels give what the CPU's give in f32 for
+// the same (rounded) inputs.
+inline void expect_agreement_in(const OpCase& op_case, DType dtype, const KernelLibrary& library,
+                                Device& device = host()) {
+  CaseRun whole(op_case, build_graph(op_case, DType::F32).graph, cpu_kernels());
+  CaseRun small(op_case, build_mixed_graph(op_case, dtype), library, device);
+  round_inputs(whole.executor(), dtype);
+  round_inputs(small.executor(), dtype);
+  whole.run();
+  small.run();
+  expect_close(small, whole, op_case.small_tolerance);
 }
 
 // sum((after - before) * weights) over the floating outputs of a case.
@@ -119,14 +137,23 @@ inline void PrintTo(const OpCase& op_case, std::ostream* out) {
 
 // The tests of a family, for the one file that holds them: LOCKSTEP_OP_CASES(MatMul,
 // matmul_cases()).
-#define LOCKSTEP_OP_CASES(Family, cases)                                    \
-  class Family##Cases : public testing::TestWithParam<lockstep::OpCase> {}; \
-  TEST_P(Family##Cases, CpuKernelsAgreeWithTheReference) {                  \
-    lockstep::expect_agreement(GetParam());                                 \
-  }                                                                         \
-  TEST_P(Family##Cases, GradientsAreThoseOfFiniteDifferences) {             \
-    if (GetParam().differentiable && !GetParam().timed) {                   \
-      lockstep::expect_gradients(GetParam());                               \
-    }                                                                       \
-  }                                                                         \
+#define LOCKSTEP_OP_CASES(Family, cases)                                     \
+  class Family##Cases : public testing::TestWithParam<lockstep::OpCase> {};  \
+  TEST_P(Family##Cases, CpuKernelsAgreeWithTheReference) {                   \
+    lockstep::expect_agreement(GetParam());                                  \
+  }                                                                          \
+  TEST_P(Family##Cases, SixteenBitsAgreeWithF32) {                           \
+    using lockstep::DType;                                                   \
+    for (const DType dtype : {DType::F16, DType::BF16}) {                    \
+      SCOPED_TRACE(lockstep::name_of(dtype));                                \
+      expect_agreement_in(GetParam(), dtype, lockstep::cpu_kernels());       \
+      if (GetParam().timed) continue;                                        \
+      expect_agreement_in(GetParam(), dtype, lockstep::reference_kernels()); \
+    }                                                                        \
+  }                                                                          \
+  TEST_P(Family##Cases, GradientsAreThoseOfFiniteDifferences) {              \
+    if (GetParam().differentiable && !GetParam().timed) {                    \
+      lockstep::expect_gradients(GetParam());                                \
+    }                                                                        \
+  }                                                                          \
   INSTANTIATE_TEST_SUITE_P(All, Family##Cases, testing::ValuesIn(cases), lockstep::case_name)

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace lockstep {
 namespace {
 
@@ -67,6 +69,19 @@ TEST(Tensor, CastsConvertElements) {
   EXPECT_EQ(x.cast(DType::F64).values<double>()[2], -2);
   EXPECT_TRUE(x.cast(DType::Bool).values<bool>()[1]);
   EXPECT_EQ(x.cast(DType::F32).raw(), x.raw());
+}
+
+TEST(Tensor, SixteenBitFloatsRoundAndComputeAsFloats) {
+  const Tensor x = Tensor::of(std::vector<float>{1.0f, 2049.0f, 70000.0f}, Shape{3});
+  const Tensor half = x.cast(DType::F16);
+  EXPECT_EQ(half.values<Half>()[1], 2048.0f);
+  EXPECT_TRUE(std::isinf(static_cast<float>(half.values<Half>()[2])));
+  EXPECT_EQ(half.cast(DType::I32).values<std::int32_t>()[1], 2048);
+  EXPECT_EQ(half.rows(0, 1).reshaped({}).item(), 1.0);
+  const Tensor brain = x.cast(DType::BF16);
+  EXPECT_EQ(brain.values<BFloat16>()[2], 70144.0f);
+  EXPECT_EQ(brain.cast(DType::F64).values<double>()[2], 70144.0);
+  EXPECT_EQ(Tensor::scalar(std::int64_t{3}).cast(DType::BF16).item(), 3.0);
 }
 
 TEST(Tensor, CopyFromWantsTheSameTypeAndShape) {

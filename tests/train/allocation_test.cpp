@@ -170,11 +170,12 @@ std::string who() {
 struct Case {
   std::shared_ptr<Network> network;
   ValueType images;
+  std::optional<DType> precision = {};
 };
 
 void expect_no_allocation(const Case& the_case) {
   const Loss loss = SparseCategoricalCrossentropy({.from_logits = true});
-  const Optimizer optimizer = Adam();
+  const Optimizer optimizer = the_case.precision == DType::F16 ? Adam().with_loss_scale() : Adam();
   const Metric mean = LossMean("loss");
   const std::vector<Metric> metrics = {SparseCategoricalAccuracy()};
   Session session({});
@@ -187,7 +188,8 @@ void expect_no_allocation(const Case& the_case) {
                           .loss_mean = mean,
                           .metrics = metrics,
                           .weighted_metrics = {},
-                          .seed = 1},
+                          .seed = 1,
+                          .precision = the_case.precision},
                          {.mode = StepMode::Train,
                           .inputs = {the_case.images},
                           .labels = {DType::I32, Shape{batch}},
@@ -237,6 +239,16 @@ TEST(Allocation, ATrainingStepWithDropoutAndBatchNormCallsNoAllocator) {
                             Activation("relu"), Dropout({.rate = 0.5}), GlobalAveragePooling2D(),
                             Dense({.units = 10})}),
        {DType::F32, {4, 8, 8, 3}}});
+}
+
+TEST(Allocation, ATrainingStepInMixedPrecisionCallsNoAllocator) {
+  for (const DType dtype : {DType::F16, DType::BF16}) {
+    expect_no_allocation(
+        {Network::sequential({Conv2D({.filters = 8, .padding = "same"}), BatchNormalization(),
+                              Activation("relu"), MaxPool2D(), Flatten(), Dense({.units = 10})}),
+         {DType::F32, {4, 8, 8, 3}},
+         dtype});
+  }
 }
 
 TEST(Allocation, ATrainingStepWithADepthwiseConvolutionCallsNoAllocator) {

@@ -132,12 +132,12 @@ LOCKSTEP_VECTORIZED void sum_i64(std::span<const Round> rounds, int to, std::siz
 
 LOCKSTEP_VECTORIZED void sum_f16(std::span<const Round> rounds, int to, std::size_t begin,
                                  std::size_t end) {
-  sum_elements<F16Element>(rounds, to, begin, end);
+  sum_elements<SmallElement<F16Format>>(rounds, to, begin, end);
 }
 
 LOCKSTEP_VECTORIZED void sum_bf16(std::span<const Round> rounds, int to, std::size_t begin,
                                   std::size_t end) {
-  sum_elements<Bf16Element>(rounds, to, begin, end);
+  sum_elements<SmallElement<BF16Format>>(rounds, to, begin, end);
 }
 
 SumLoop sum_loop_of(DType dtype) {

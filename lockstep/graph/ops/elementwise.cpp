@@ -386,6 +386,11 @@ Value cast(Value x, DType dtype) {
   return x.graph().add1(Op::Cast, {x}, {{"dtype", std::string(name_of(dtype))}});
 }
 
+Value full_precision(Value x) {
+  if (x.dtype() != DType::F32) return x;
+  return x.graph().add1(Op::Cast, {x}, {{"dtype", std::string(name_of(DType::F32))}});
+}
+
 Value select(Value condition, Value a, Value b) {
   return a.graph().add1(Op::Select, {condition, a, b});
 }
@@ -399,38 +404,41 @@ Value mul(Value a, double b) {
 }
 
 std::vector<OpDef> elementwise_ops() {
+  constexpr PrecisionRule full = PrecisionRule::Full;
+  constexpr PrecisionRule follow = PrecisionRule::Follow;
   const std::vector<std::pair<int, int>> one = {{0, 0}};
   const std::vector<std::pair<int, int>> either = {{0, 0}, {1, 0}};
   const std::vector<std::pair<int, int>> branches = {{1, 0}, {2, 0}};
   return {
-      {Op::Add, "add", infer_arithmetic, grad_add, light, either},
-      {Op::Sub, "sub", infer_arithmetic, grad_sub, light, either},
-      {Op::Mul, "mul", infer_arithmetic, grad_mul, light, either},
-      {Op::Div, "div", infer_floating_binary, grad_div, light, either},
-      {Op::Pow, "pow", infer_floating_binary, grad_pow, heavy, either},
-      {Op::Maximum, "maximum", infer_arithmetic, grad_maximum, light, either},
-      {Op::Minimum, "minimum", infer_arithmetic, grad_minimum, light, either},
-      {Op::Equal, "equal", infer_equality, nullptr, light},
-      {Op::NotEqual, "not_equal", infer_equality, nullptr, light},
-      {Op::Less, "less", infer_order, nullptr, light},
-      {Op::LessEqual, "less_equal", infer_order, nullptr, light},
-      {Op::Greater, "greater", infer_order, nullptr, light},
-      {Op::GreaterEqual, "greater_equal", infer_order, nullptr, light},
-      {Op::LogicalAnd, "logical_and", infer_logic, nullptr, light, either},
-      {Op::LogicalOr, "logical_or", infer_logic, nullptr, light, either},
-      {Op::LogicalNot, "logical_not", infer_not, nullptr, light, one},
-      {Op::Neg, "neg", infer_number_unary, grad_neg, light, one},
-      {Op::Abs, "abs", infer_number_unary, grad_abs, light, one},
-      {Op::Sign, "sign", infer_number_unary, grad_sign, light, one},
-      {Op::Exp, "exp", infer_floating_unary, grad_exp, heavy, one},
-      {Op::Log, "log", infer_floating_unary, grad_log, heavy, one},
-      {Op::Sqrt, "sqrt", infer_floating_unary, grad_sqrt, light, one},
-      {Op::Rsqrt, "rsqrt", infer_floating_unary, grad_rsqrt, light, one},
-      {Op::Square, "square", infer_number_unary, grad_square, light, one},
-      {Op::Activation, "activation", infer_activation, grad_activation, heavy, one},
-      {Op::ActivationGrad, "activation_grad", infer_activation_grad, nullptr, heavy, either},
-      {Op::Cast, "cast", infer_cast, grad_cast, light},
-      {Op::Select, "select", infer_select, grad_select, light, branches},
+      {Op::Add, "add", follow, infer_arithmetic, grad_add, light, either},
+      {Op::Sub, "sub", follow, infer_arithmetic, grad_sub, light, either},
+      {Op::Mul, "mul", follow, infer_arithmetic, grad_mul, light, either},
+      {Op::Div, "div", follow, infer_floating_binary, grad_div, light, either},
+      {Op::Pow, "pow", full, infer_floating_binary, grad_pow, heavy, either},
+      {Op::Maximum, "maximum", follow, infer_arithmetic, grad_maximum, light, either},
+      {Op::Minimum, "minimum", follow, infer_arithmetic, grad_minimum, light, either},
+      {Op::Equal, "equal", follow, infer_equality, nullptr, light},
+      {Op::NotEqual, "not_equal", follow, infer_equality, nullptr, light},
+      {Op::Less, "less", follow, infer_order, nullptr, light},
+      {Op::LessEqual, "less_equal", follow, infer_order, nullptr, light},
+      {Op::Greater, "greater", follow, infer_order, nullptr, light},
+      {Op::GreaterEqual, "greater_equal", follow, infer_order, nullptr, light},
+      {Op::LogicalAnd, "logical_and", follow, infer_logic, nullptr, light, either},
+      {Op::LogicalOr, "logical_or", follow, infer_logic, nullptr, light, either},
+      {Op::LogicalNot, "logical_not", follow, infer_not, nullptr, light, one},
+      {Op::Neg, "neg", follow, infer_number_unary, grad_neg, light, one},
+      {Op::Abs, "abs", follow, infer_number_unary, grad_abs, light, one},
+      {Op::Sign, "sign", follow, infer_number_unary, grad_sign, light, one},
+      {Op::Exp, "exp", full, infer_floating_unary, grad_exp, heavy, one},
+      {Op::Log, "log", full, infer_floating_unary, grad_log, heavy, one},
+      {Op::Sqrt, "sqrt", full, infer_floating_unary, grad_sqrt, light, one},
+      {Op::Rsqrt, "rsqrt", full, infer_floating_unary, grad_rsqrt, light, one},
+      {Op::Square, "square", full, infer_number_unary, grad_square, light, one},
+      {Op::Activation, "activation", follow, infer_activation, grad_activation, heavy, one},
+      {Op::ActivationGrad, "activation_grad", follow, infer_activation_grad, nullptr, heavy,
+       either},
+      {Op::Cast, "cast", full, infer_cast, grad_cast, light},
+      {Op::Select, "select", follow, infer_select, grad_select, light, branches},
   };
 }
 

@@ -58,6 +58,9 @@ inline Value softplus(Value x) {
 }
 
 Value cast(Value x, DType dtype);  // x itself where it has the dtype already
+// The same value, which mixed precision (passes/precision.h) leaves in f32 or brings back to it:
+// for losses and metrics. Otherwise it changes nothing, and the dead code pass takes it out.
+Value full_precision(Value x);
 // a where the condition (bool) holds, else b; all three broadcast.
 Value select(Value condition, Value a, Value b);
 

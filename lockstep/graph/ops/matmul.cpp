@@ -107,6 +107,7 @@ Value matmul(Value a, Value b, Value bias, MatMulOptions options) {
 std::vector<OpDef> matmul_ops() {
   return {{.op = Op::MatMul,
            .name = "matmul",
+           .precision = PrecisionRule::Half,
            .infer = infer_matmul,
            .gradient = gradient_matmul,
            .cost = cost_matmul}};

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "lockstep/base/half.h"
 #include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/rules.h"
 #include "lockstep/graph/ops/shape.h"
@@ -9,16 +10,24 @@
 namespace lockstep {
 namespace {
 
-// The type of a per-channel vector of x; UsageError where x has no channels or is of integers.
-ValueType channels_of(const OpCall& call, std::size_t x) {
-  require_floating(call, x, "the input");
-  require(call.shape(x).rank() >= 1, "the input needs an axis of channels, and is a scalar");
-  return {call.dtype(x), {call.shape(x)[-1]}};
+// The dtype of parameters and statistics beside an input x: x's own, or f32 beside 16 bits.
+// `parameter` is the one that says which; the others follow it.
+DType parameter_dtype(const OpCall& call, std::size_t x, std::size_t parameter) {
+  const bool wider = is_small_float(call.dtype(x)) && call.dtype(parameter) == DType::F32;
+  return wider ? DType::F32 : call.dtype(x);
 }
 
-void require_channels(const OpCall& call, std::size_t x, std::size_t input, std::string_view what) {
-  require(call.inputs[input] == channels_of(call, x), "{} must be {} for the input {}, not {}",
-          what, channels_of(call, x).str(), call.inputs[x].str(), call.inputs[input].str());
+// The type of a per-channel vector of x; UsageError where x has no channels or is of integers.
+ValueType channels_of(const OpCall& call, std::size_t x, std::size_t parameter) {
+  require_floating(call, x, "the input");
+  require(call.shape(x).rank() >= 1, "the input needs an axis of channels, and is a scalar");
+  return {parameter_dtype(call, x, parameter), {call.shape(x)[-1]}};
+}
+
+void require_channels(const OpCall& call, std::size_t x, const ValueType& channels,
+                      std::size_t input, std::string_view what) {
+  require(call.inputs[input] == channels, "{} must be {} for the input {}, not {}", what,
+          channels.str(), call.inputs[x].str(), call.inputs[input].str());
 }
 
 void require_relu(const Attrs& attrs) {
@@ -27,9 +36,9 @@ void require_relu(const Attrs& attrs) {
 }
 
 std::vector<ValueType> infer_batch_norm(const OpCall& call) {
-  const ValueType channels = channels_of(call, 0);
-  require_channels(call, 0, 1, "gamma");
-  require_channels(call, 0, 2, "beta");
+  const ValueType channels = channels_of(call, 0, 1);
+  require_channels(call, 0, channels, 1, "gamma");
+  require_channels(call, 0, channels, 2, "beta");
   if (call.inputs.size() > 3) require_type(call, 3, call.inputs[0], "the residual");
   require_relu(call.attrs);
   return {call.inputs[0], channels, channels};
@@ -37,11 +46,11 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
 
 // (dy, x, mean, variance, gamma[, y]): y where an activation is fused.
 std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
-  const ValueType channels = channels_of(call, 1);
+  const ValueType channels = channels_of(call, 1, 4);
   require_type(call, 0, call.inputs[1], "dy");
-  require_channels(call, 1, 2, "the mean");
-  require_channels(call, 1, 3, "the variance");
-  require_channels(call, 1, 4, "gamma");
+  require_channels(call, 1, channels, 2, "the mean");
+  require_channels(call, 1, channels, 3, "the variance");
+  require_channels(call, 1, channels, 4, "gamma");
   require_relu(call.attrs);
   if (call.attrs.has("activation")) {
     ensure(call.inputs.size() > 5, "batch_norm_grad with an activation reads the output");
@@ -67,10 +76,11 @@ std::vector<Value> gradient_batch_norm(const GradCall& call) {
 }
 
 std::vector<ValueType> infer_batch_norm_inference(const OpCall& call) {
-  require_channels(call, 0, 1, "gamma");
-  require_channels(call, 0, 2, "beta");
-  require_channels(call, 0, 3, "the mean");
-  require_channels(call, 0, 4, "the variance");
+  const ValueType channels = channels_of(call, 0, 1);
+  require_channels(call, 0, channels, 1, "gamma");
+  require_channels(call, 0, channels, 2, "beta");
+  require_channels(call, 0, channels, 3, "the mean");
+  require_channels(call, 0, channels, 4, "the variance");
   if (call.inputs.size() > 5) require_type(call, 5, call.inputs[0], "the residual");
   require_relu(call.attrs);
   return {call.inputs[0]};
@@ -80,9 +90,11 @@ std::vector<ValueType> infer_batch_norm_inference(const OpCall& call) {
 std::vector<Value> gradient_batch_norm_inference(const GradCall& call) {
   ensure(!call.attrs.has("activation"),
          "batch_norm_inference is differentiated before an activation is fused into it");
-  const Value dy = call.grads[0];
   const Value gamma = call.inputs[1];
-  const Value centered = sub(call.inputs[0], call.inputs[3]);
+  const DType dtype = gamma.dtype();
+  const Value dy = cast(call.grads[0], dtype);
+  const Value summand = full_precision(dy);
+  const Value centered = sub(full_precision(cast(call.inputs[0], dtype)), call.inputs[3]);
   const Value rstd = rsqrt(add(call.inputs[4], call.attrs.real("epsilon")));
   const ReduceOptions over_samples{.axes = leading_axes(dy.shape())};
   const Value factor = mul(gamma, rstd);
@@ -91,32 +103,32 @@ std::vector<Value> gradient_batch_norm_inference(const GradCall& call) {
     return v.shape().rank() == 1 ? v : reduce_sum(v, over_samples);
   };
   std::vector<Value> grads(5);
-  if (call.needed[0]) grads[0] = mul(dy, factor);
-  if (call.needed[1]) grads[1] = mul(total(mul(dy, centered)), rstd);
-  if (call.needed[2]) grads[2] = total(dy);
-  if (call.needed[3]) grads[3] = neg(mul(total(dy), factor));
+  if (call.needed[0]) grads[0] = cast(mul(dy, factor), call.inputs[0].dtype());
+  if (call.needed[1]) grads[1] = mul(total(mul(summand, centered)), rstd);
+  if (call.needed[2]) grads[2] = total(summand);
+  if (call.needed[3]) grads[3] = neg(mul(total(summand), factor));
   if (call.needed[4]) {
-    grads[4] = mul(mul(mul(total(mul(dy, centered)), factor), square(rstd)), -0.5);
+    grads[4] = mul(mul(mul(total(mul(summand, centered)), factor), square(rstd)), -0.5);
   }
   return grads;
 }
 
 std::vector<ValueType> infer_layer_norm(const OpCall& call) {
-  const ValueType channels = channels_of(call, 0);
+  const ValueType channels = channels_of(call, 0, 1);
   require(channels.shape[0] > 0, "the last axis of {} is empty", call.shape(0));
-  require_channels(call, 0, 1, "gamma");
-  require_channels(call, 0, 2, "beta");
-  const ValueType rows{call.dtype(0), leading_shape(call.shape(0))};
+  require_channels(call, 0, channels, 1, "gamma");
+  require_channels(call, 0, channels, 2, "beta");
+  const ValueType rows{channels.dtype, leading_shape(call.shape(0))};
   return {call.inputs[0], rows, rows};
 }
 
 std::vector<ValueType> infer_layer_norm_grad(const OpCall& call) {
-  const ValueType channels = channels_of(call, 1);
-  const ValueType rows{call.dtype(1), leading_shape(call.shape(1))};
+  const ValueType channels = channels_of(call, 1, 4);
+  const ValueType rows{channels.dtype, leading_shape(call.shape(1))};
   require_type(call, 0, call.inputs[1], "dy");
   require_type(call, 2, rows, "the mean");
   require_type(call, 3, rows, "the reciprocal deviation");
-  require_channels(call, 1, 4, "gamma");
+  require_channels(call, 1, channels, 4, "gamma");
   return {call.inputs[1], channels, channels};
 }
 
@@ -148,29 +160,39 @@ Value layer_norm(Value x, Value gamma, Value beta, double epsilon) {
 std::vector<OpDef> norm_ops() {
   return {{.op = Op::BatchNorm,
            .name = "batch_norm",
+           .precision = PrecisionRule::Follow,
            .infer = infer_batch_norm,
            .gradient = gradient_batch_norm,
-           .cost = cost_per_element<7>},
+           .cost = cost_per_element<7>,
+           .f32_inputs = {1, 2}},
           {.op = Op::BatchNormGrad,
            .name = "batch_norm_grad",
+           .precision = PrecisionRule::Follow,
            .infer = infer_batch_norm_grad,
            .cost = cost_per_element<10>,
-           .in_place = {{0, 0}}},
+           .in_place = {{0, 0}},
+           .f32_inputs = {2, 3, 4}},
           {.op = Op::BatchNormInference,
            .name = "batch_norm_inference",
+           .precision = PrecisionRule::Follow,
            .infer = infer_batch_norm_inference,
            .gradient = gradient_batch_norm_inference,
            .cost = cost_per_element<2>,
-           .in_place = {{0, 0}}},
+           .in_place = {{0, 0}},
+           .f32_inputs = {1, 2, 3, 4}},
           {.op = Op::LayerNorm,
            .name = "layer_norm",
+           .precision = PrecisionRule::Follow,
            .infer = infer_layer_norm,
            .gradient = gradient_layer_norm,
-           .cost = cost_per_element<7>},
+           .cost = cost_per_element<7>,
+           .f32_inputs = {1, 2}},
           {.op = Op::LayerNormGrad,
            .name = "layer_norm_grad",
+           .precision = PrecisionRule::Follow,
            .infer = infer_layer_norm_grad,
-           .cost = cost_per_element<12>}};
+           .cost = cost_per_element<12>,
+           .f32_inputs = {2, 3, 4}}};
 }
 
 }  // namespace lockstep

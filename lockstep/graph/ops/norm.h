@@ -1,4 +1,5 @@
-// Normalisation.
+// Normalisation. Parameters and statistics have the input's dtype, or are all f32 beside an input
+// in 16 bits.
 #pragma once
 
 #include "lockstep/graph/graph.h"

@@ -42,6 +42,7 @@ Value dropout(Value x, DropoutOptions options) {
 std::vector<OpDef> random_ops() {
   return {{.op = Op::Dropout,
            .name = "dropout",
+           .precision = PrecisionRule::Follow,
            .infer = infer_dropout,
            .gradient = gradient_dropout,
            .cost = cost_per_element<25>,

@@ -140,10 +140,10 @@ Value sum_to(Value x, const Shape& shape) {
 
 std::vector<OpDef> reduce_ops() {
   return {
-      {Op::ReduceSum, "reduce_sum", infer_reduction, grad_sum, cost},
-      {Op::ReduceMean, "reduce_mean", infer_mean, grad_mean, cost},
-      {Op::ReduceMax, "reduce_max", infer_reduction, grad_max, cost},
-      {Op::ArgMax, "argmax", infer_argmax, nullptr, cost},
+      {Op::ReduceSum, "reduce_sum", PrecisionRule::Full, infer_reduction, grad_sum, cost},
+      {Op::ReduceMean, "reduce_mean", PrecisionRule::Follow, infer_mean, grad_mean, cost},
+      {Op::ReduceMax, "reduce_max", PrecisionRule::Follow, infer_reduction, grad_max, cost},
+      {Op::ArgMax, "argmax", PrecisionRule::Full, infer_argmax, nullptr, cost},
   };
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "lockstep/kernels/reference/floating.h"
 #include "lockstep/kernels/reference/reference.h"
 #include "lockstep/kernels/reference/walk.h"
 #include "lockstep/tensor/tensor.h"
@@ -169,7 +170,9 @@ struct Squared {
 // is, NaN becomes 0 as an integer and true as a bool.
 template <class To, class From>
 To convert(From x) {
-  if constexpr (std::is_same_v<To, bool>) {
+  if constexpr (is_small_float_v<From>) {
+    return convert<To>(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<To, bool>) {
     return x != From{0};
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     if (x != x) return To{0};
@@ -240,7 +243,7 @@ std::unique_ptr<Kernel> unary(const KernelCall& call, F f) {
 
 template <class F>
 std::unique_ptr<Kernel> make_binary(const KernelCall& call) {
-  return dispatch(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
+  return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, bool>)
       fail<InternalError>("arithmetic on bool");
@@ -251,7 +254,7 @@ std::unique_ptr<Kernel> make_binary(const KernelCall& call) {
 
 template <class F>
 std::unique_ptr<Kernel> make_floating_binary(const KernelCall& call) {
-  return dispatch(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
+  return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_floating_point_v<T>)
       return binary<T>(call, F());
@@ -262,7 +265,8 @@ std::unique_ptr<Kernel> make_floating_binary(const KernelCall& call) {
 
 template <class F>
 std::unique_ptr<Kernel> make_comparison(const KernelCall& call) {
-  return dispatch(call.in_dtype(0), [&](auto zero) { return binary<decltype(zero)>(call, F()); });
+  return dispatch_wide(call.in_dtype(0),
+                       [&](auto zero) { return binary<decltype(zero)>(call, F()); });
 }
 
 template <class F>
@@ -272,7 +276,7 @@ std::unique_ptr<Kernel> make_logic(const KernelCall& call) {
 
 template <class F>
 std::unique_ptr<Kernel> make_unary(const KernelCall& call) {
-  return dispatch(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
+  return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, bool>)
       fail<InternalError>("arithmetic on bool");
@@ -283,7 +287,7 @@ std::unique_ptr<Kernel> make_unary(const KernelCall& call) {
 
 template <class F>
 std::unique_ptr<Kernel> make_floating_unary(const KernelCall& call) {
-  return dispatch(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
+  return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_floating_point_v<T>)
       return unary<T>(call, F());

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "lockstep/base/error.h"
+#include "lockstep/base/half.h"
 #include "lockstep/base/vectorized.h"
 #include "lockstep/kernels/kernel.h"
 #include "lockstep/tensor/tensor.h"
@@ -24,6 +26,18 @@ template <class F>
 std::unique_ptr<Kernel> make_floating(const KernelCall& call, F&& make) {
   if (call.in_dtype(0) == DType::F64) return make(double{});
   return make(float{});
+}
+
+// dispatch without the 16-bit floats, which half.cpp computes through f32. F makes a kernel.
+template <class F>
+std::unique_ptr<Kernel> dispatch_wide(DType dtype, F&& f) {
+  return dispatch(dtype, [&](auto zero) -> std::unique_ptr<Kernel> {
+    if constexpr (is_small_float_v<decltype(zero)>) {
+      fail<InternalError>("{} came to a kernel that does not compute in it", name_of(dtype));
+    } else {
+      return f(zero);
+    }
+  });
 }
 
 // Iterations for parallel_for that make a piece worth a thread, where one costs `work` operations.

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/reference/floating.h"
 #include "lockstep/kernels/reference/reference.h"
 #include "lockstep/kernels/reference/walk.h"
 #include "lockstep/tensor/tensor.h"
@@ -273,7 +274,7 @@ KernelFunction reduce_strided(const KernelCall& call, double scale) {
 template <template <class> class R>
 std::unique_ptr<Kernel> make_reduction(const KernelCall& call, double scale) {
   const Form form = form_of(call.in_shape(0), call.attrs().ints("axes"));
-  return dispatch(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
+  return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, bool>) {
       fail<InternalError>("a reduction of bool");
@@ -317,7 +318,7 @@ std::unique_ptr<Kernel> make_argmax(const KernelCall& call) {
   std::int64_t inner = 1;
   for (int i = axis + 1; i < shape.rank(); ++i) inner *= shape[i];
   const std::int64_t results = call.out_shape(0).elements();
-  return dispatch(call.in_dtype(0), [&](auto zero) {
+  return dispatch_wide(call.in_dtype(0), [&](auto zero) {
     using T = decltype(zero);
     return make_kernel([extent, inner, results](const Binding& binding) {
       const T* x = binding.in<T>(0);

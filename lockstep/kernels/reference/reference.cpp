@@ -3,6 +3,7 @@
 namespace lockstep {
 
 void add_reference_kernels(KernelLibrary& library) {
+  add_reference_half(library);  // first: the others do not look for 16 bits
   add_reference_elementwise(library);
   add_reference_activation(library);
   add_reference_reduce(library);

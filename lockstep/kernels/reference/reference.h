@@ -6,6 +6,8 @@
 
 namespace lockstep {
 
+// Every op that computes, in 16-bit floats, through the reference for f32.
+void add_reference_half(KernelLibrary& library);
 void add_reference_elementwise(KernelLibrary& library);
 void add_reference_activation(KernelLibrary& library);
 void add_reference_reduce(KernelLibrary& library);

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/reference/floating.h"
 #include "lockstep/kernels/reference/reference.h"
 #include "lockstep/kernels/reference/walk.h"
 #include "lockstep/tensor/tensor.h"
@@ -301,7 +302,7 @@ std::unique_ptr<Kernel> make_gather_grad(const KernelCall& call) {
   const std::int64_t count = call.in_shape(1).elements();
   const std::int64_t columns = row_elements(call.out_shape(0));
   return dispatch_index(call.in_dtype(1), [&](auto index) {
-    return dispatch(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
+    return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
       using Index = decltype(index);
       using T = decltype(zero);
       return make_kernel([rows, count, columns](const Binding& binding) {
