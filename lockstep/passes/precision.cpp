@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -13,18 +14,16 @@
 namespace lockstep {
 namespace {
 
-// Whether every number of a constant is as good in a 16-bit dtype as its precision allows: neither
-// infinite nor zero nor, in f16, so small that bits are missing.
+// Whether a 16-bit dtype holds every number of a constant, and what is multiplied by it: none
+// becomes infinite, and none is below the smallest normal number, where bits get lost.
 bool fits(const Tensor& constant, DType dtype) {
-  const double most = dtype == DType::F16 ? 0x1p-11 : 0x1p-8;  // relative error of what is normal
+  const float least = dtype == DType::F16 ? 0x1p-14F : std::numeric_limits<float>::min();
   const Tensor rounded = constant.cast(dtype).cast(DType::F32);
   const std::span<const float> before = constant.values<float>();
   const std::span<const float> after = rounded.values<float>();
   for (std::size_t i = 0; i < before.size(); ++i) {
-    if (!std::isfinite(before[i])) continue;
-    if (!(std::abs(static_cast<double>(after[i]) - before[i]) <= most * std::abs(before[i]))) {
-      return false;
-    }
+    if (std::isfinite(before[i]) != std::isfinite(after[i])) return false;
+    if (before[i] != 0 && std::abs(before[i]) < least) return false;
   }
   return true;
 }

@@ -304,7 +304,7 @@ void expect_class_numbers(const Tensor& labels, std::int64_t first_row) {
       fail<DataError>(
           "[labels] row {} of the batch has the label {}, which names no class: class numbers must "
           "be whole; correct the label, or use a loss for real targets",
-          first_row + row, label);
+          first_row + row, +values[i]);
     }
   });
 }

@@ -187,7 +187,7 @@ TEST(MixedPrecision, AConstantThatIsTooLargeOrTooSmallKeepsItsOpInF32) {
   EXPECT_EQ(dtype_beside(1.0 / 3, DType::F16), DType::F16);
   EXPECT_EQ(dtype_beside(-1e9, DType::F16), DType::F32);
   EXPECT_EQ(dtype_beside(1e-9, DType::F16), DType::F32);
-  EXPECT_EQ(dtype_beside(1e-6, DType::F16), DType::F32);  // five bits would be left of it
+  EXPECT_EQ(dtype_beside(0x1p-20, DType::F16), DType::F32);  // exact, but its products are not
   EXPECT_EQ(dtype_beside(-1e9, DType::BF16), DType::BF16);
 }
 
