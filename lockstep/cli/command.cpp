@@ -4,6 +4,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <system_error>
 
@@ -45,6 +47,8 @@ void add_placement(CLI::App& app, Placement& placement) {
   app.add_option("--precision", placement.precision,
                  "float32, or products and activations in 16 bits: mixed_float16, mixed_bfloat16")
       ->capture_default_str();
+  app.add_flag("--tf32", placement.tf32,
+               "let f32 products on GPUs have ten bits of mantissa, which is faster");
 }
 
 std::vector<int> replica_counts(const Placement& placement) {
@@ -77,6 +81,24 @@ int one_count(const Placement& placement) {
 
 namespace {
 
+// Where the fastest algorithms are kept between runs: the user's folder for such things; nowhere
+// where there is none.
+std::string plan_cache() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  std::filesystem::path folder;
+  if (cache != nullptr && *cache != 0) {
+    folder = cache;
+  } else if (home != nullptr && *home != 0) {
+    folder = std::filesystem::path(home) / ".cache";
+  } else {
+    return {};
+  }
+  std::error_code error;
+  std::filesystem::create_directories(folder / "lockstep", error);
+  return error ? std::string() : (folder / "lockstep" / "cuda-plans").string();
+}
+
 // What is computed on where nobody says: the GPUs, one a replica, or else the cores.
 std::vector<std::string> default_devices(const Placement& placement, int most) {
   const std::size_t gpus = placement.cores > 0 ? 0 : find_gpus().gpus.size();
@@ -100,7 +122,8 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
   devices.resize(static_cast<std::size_t>(replicas));
   return MirroredStrategy({.devices = std::move(devices),
                            .logical_cpus = split,
-                           .balance = placement.balance == "auto" ? Balance::Auto : Balance::Even});
+                           .balance = placement.balance == "auto" ? Balance::Auto : Balance::Even,
+                           .cuda = {.allow_tf32 = placement.tf32, .plan_cache = plan_cache()}});
 }
 
 std::string strategy_name(const Placement& placement, int replicas) {

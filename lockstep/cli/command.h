@@ -30,6 +30,7 @@ struct Placement {
   std::string strategy = "";              // none: mirrored where there are several replicas
   std::string balance = "even";
   std::string precision = "float32";
+  bool tf32 = false;  // on GPUs
 };
 void add_placement(CLI::App& app, Placement& placement);
 // The numbers of replicas that a placement asks for, one in most commands; UsageError where they do

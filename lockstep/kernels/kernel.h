@@ -154,8 +154,16 @@ const KernelLibrary& cpu_kernels();
 // The reference alone.
 const KernelLibrary& reference_kernels();
 
+struct CudaKernelOptions {
+  // f32 products and convolutions on tensor cores, with ten bits of mantissa.
+  bool allow_tf32 = false;
+  // A file that keeps which algorithms of cuDNN and cuBLASLt were the fastest, by GPU and problem,
+  // so that later runs start sooner and take the same ones. Empty: they are measured in every run.
+  std::string plan_cache = {};
+};
+
 // What a CUDA device runs: cuDNN, cuBLASLt and our own kernels. UsageError, naming it, where a
 // library that is needed cannot be loaded.
-KernelLibrary make_cuda_kernels(Device& device);
+KernelLibrary make_cuda_kernels(Device& device, const CudaKernelOptions& options = {});
 
 }  // namespace lockstep

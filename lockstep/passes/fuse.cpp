@@ -132,14 +132,14 @@ class Fusing {
       for (NodeId reader : uses_.of(norm.outputs[1])) {
         if (reader >= 0 && graph_.node(reader).op == Op::BatchNormGrad) norm_grad = reader;
       }
-      if (norm_grad >= 0 && !join_norm_grad(norm_grad, y, add >= 0)) return;
+      if (norm_grad >= 0 && !join_norm_grad(norm_grad, y, norm.inputs[2], add >= 0)) return;
     }
     Attrs attrs = norm.attrs;
     attrs.set("activation", std::string("relu"));
     replace({n, add, relu}, {norm.name, norm.op, std::move(attrs), inputs, outputs});
   }
 
-  bool join_norm_grad(NodeId n, ValueId y, bool residual) {
+  bool join_norm_grad(NodeId n, ValueId y, ValueId beta, bool residual) {
     const Node& grad = graph_.node(n);
     const NodeId relu_grad = graph_.info(grad.inputs[0]).producer;
     const Node& node = graph_.node(relu_grad);
@@ -154,8 +154,31 @@ class Fusing {
     attrs.set("activation", std::string("relu"));
     attrs.set("residual", residual);
     if (residual) outputs.push_back(node.outputs[0]);
-    replace({relu_grad, n}, {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, outputs});
+    NodeId sum = -1;
+    if (backend_.fuses_activation(graph_, grad, "relu")) {
+      if (residual) {
+        sum = take_summands(inputs, attrs);
+      } else {
+        inputs.push_back(beta);
+        attrs.set("beta", true);
+      }
+    }
+    replace({relu_grad, n, sum}, {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, outputs});
     return true;
+  }
+
+  // Where dy is a sum that nobody else reads, its summands take its place. Gives the sum's node, or
+  // -1.
+  NodeId take_summands(std::vector<ValueId>& inputs, Attrs& attrs) const {
+    const NodeId sum = graph_.info(inputs[0]).producer;
+    const Node& node = graph_.node(sum);
+    if (node.op != Op::Add || uses_.of(inputs[0]).size() != 1 || unit_of(sum) != nullptr) return -1;
+    const ValueType& type = graph_.type(inputs[0]);
+    if (graph_.type(node.inputs[0]) != type || graph_.type(node.inputs[1]) != type) return -1;
+    inputs[0] = node.inputs[0];
+    inputs.push_back(node.inputs[1]);
+    attrs.set("summands", true);
+    return sum;
   }
 
   // relu → max_pool has the gradient max_pool_grad → relu_grad. The winner of a window is the

@@ -61,7 +61,8 @@ int logical_cpus_for(const std::vector<std::string>& devices) {
   return count;
 }
 
-Replicas::Replicas(const ReplicaOptions& options) : kept_(true), buckets_(options.buckets) {
+Replicas::Replicas(const ReplicaOptions& options)
+    : kept_(true), cuda_(options.cuda), buckets_(options.buckets) {
   const std::vector<std::string> names =
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
   require(std::set(names.begin(), names.end()).size() == names.size(),
@@ -162,7 +163,7 @@ const KernelLibrary& Replicas::kernels(int replica) {
   const std::lock_guard lock(kernels_mutex_);
   std::unique_ptr<KernelLibrary>& library = kernels_[static_cast<std::size_t>(replica)];
   if (library == nullptr) {
-    library = std::make_unique<KernelLibrary>(make_cuda_kernels(device(replica)));
+    library = std::make_unique<KernelLibrary>(make_cuda_kernels(device(replica), cuda_));
   }
   return *library;
 }

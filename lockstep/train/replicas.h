@@ -28,6 +28,7 @@ struct ReplicaOptions {
   int logical_cpus = 0;
   BucketSizes buckets = {};  // of gradients; 0: chosen by measuring
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  CudaKernelOptions cuda = {};  // of GPUs
 };
 
 // Into how many logical devices the cores are split where these are named: one more than the
@@ -103,7 +104,8 @@ class Replicas {
   std::vector<Device*> devices_;
   std::mutex kernels_mutex_;
   std::vector<std::unique_ptr<KernelLibrary>> kernels_;  // of GPUs, by replica
-  std::vector<std::unique_ptr<Group>> groups_;           // one a stream
+  CudaKernelOptions cuda_;
+  std::vector<std::unique_ptr<Group>> groups_;  // one a stream
   BucketSizes buckets_;
   std::once_flag buckets_known_;
 

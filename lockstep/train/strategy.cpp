@@ -14,7 +14,8 @@ std::shared_ptr<Replicas> make_replicas(const MirroredOptions& options) {
   if (options.devices.empty() && options.logical_cpus == 0) {
     const GpuInventory inventory = find_gpus();
     if (!inventory.gpus.empty()) {
-      ReplicaOptions replicas{.buckets = options.buckets, .timeout = options.timeout};
+      ReplicaOptions replicas{
+          .buckets = options.buckets, .timeout = options.timeout, .cuda = options.cuda};
       for (const Gpu& gpu : inventory.gpus) {
         replicas.devices.push_back(fmt::format("cuda:{}", gpu.index));
       }
@@ -28,7 +29,8 @@ std::shared_ptr<Replicas> make_replicas(const MirroredOptions& options) {
   return std::make_shared<Replicas>(ReplicaOptions{.devices = options.devices,
                                                    .logical_cpus = options.logical_cpus,
                                                    .buckets = options.buckets,
-                                                   .timeout = options.timeout});
+                                                   .timeout = options.timeout,
+                                                   .cuda = options.cuda});
 }
 
 }  // namespace

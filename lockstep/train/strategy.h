@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/kernels/kernel.h"
 #include "lockstep/strategy/balance.h"
 #include "lockstep/strategy/buckets.h"
 #include "lockstep/train/per_replica.h"
@@ -103,6 +104,8 @@ struct MirroredOptions {
   std::int64_t check_replicas_every = 0;
   // How long a replica waits for another one before it gives up.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  // Of GPUs: whether f32 products may take TF32, and where measured choices of algorithms are kept.
+  CudaKernelOptions cuda = {};
 };
 
 // One model on several devices of a machine: each replica works on its piece of every batch,

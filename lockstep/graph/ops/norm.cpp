@@ -44,7 +44,8 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   return {call.inputs[0], channels, channels};
 }
 
-// (dy, x, mean, variance, gamma[, y]): y where an activation is fused.
+// (dy, x, mean, variance, gamma[, y[, beta]][, dy2]): y where an activation is fused; what follows
+// where the backend reads it (norm.h).
 std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
   const ValueType channels = channels_of(call, 1, 4);
   require_type(call, 0, call.inputs[1], "dy");
@@ -55,6 +56,10 @@ std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
   if (call.attrs.has("activation")) {
     ensure(call.inputs.size() > 5, "batch_norm_grad with an activation reads the output");
     require_type(call, 5, call.inputs[1], "y");
+  }
+  if (call.attrs.has("beta")) require_channels(call, 1, channels, 6, "beta");
+  if (call.attrs.has("summands")) {
+    require_type(call, call.inputs.size() - 1, call.inputs[1], "the second summand of dy");
   }
   std::vector<ValueType> types{call.inputs[1], channels, channels};
   if (call.attrs.has("residual") && call.attrs.flag("residual")) types.push_back(call.inputs[1]);

@@ -16,7 +16,10 @@ struct BatchNormResult {
 // may set the attribute activation = "relu" on the node and give it a fourth input, the residual
 // that is added before it. The gradient node is (dy, x, mean, variance, gamma) → (dx, dgamma,
 // dbeta); with the activation fused it reads the output too: (dy, x, mean, variance, gamma, y), and
-// with the residual has its gradient as a fourth output.
+// with the residual has its gradient as a fourth output. Where the backend can use them
+// (it fuses the activation into the gradient node itself), the pass also gives it beta behind y
+// (attribute beta), from which the mask is found without y, or, with a residual, dy as two
+// summands, the second one last (attribute summands).
 BatchNormResult batch_norm(Value x, Value gamma, Value beta, double epsilon = 1e-3);
 // Inference: with given statistics. The fusion pass may set activation = "relu" here too and give a
 // sixth input, the residual; such a node has no gradient.

@@ -5,8 +5,9 @@
 // Two sweeps: the sums (column_sums.cuh), then dx from the last row to the first, which begins with
 // what the first sweep has left in the cache. Where a residual was added, its gradient is dz: the
 // first sweep writes it, and the second reads it in place of dy and the mask. Else the mask is the
-// sign of y, and where the node has beta (a seventh input, behind y) y is not read at all: its sign
-// is found from x, which both sweeps read anyway.
+// sign of y, and where the node has beta (behind y) y is not read at all: its sign is found from x,
+// which both sweeps read anyway. Beside a residual dy may come in two summands, which the first
+// sweep adds.
 #include "lockstep/kernels/cuda/batch_norm.cuh"
 
 namespace lockstep {
@@ -18,6 +19,7 @@ enum class Mask { None, FromResult, FromInput };
 template <class T>
 struct NormGradient {
   const T* dy;
+  const T* dy2;  // the other summand, where there is one
   const T* x;
   const T* y;  // with Mask::FromResult
   const float* mean;
@@ -72,12 +74,12 @@ __device__ __forceinline__ GradChannels<N, kMask> load_channels(const ColumnPlac
 // The raw packs of one row that a thread has in flight.
 template <class T, int N, Mask kMask>
 struct GradPacks {
-  Raw<T, N> dy, x, y;
+  Raw<T, N> dy, dy2, x, y;
 };
 
 // dbeta and dgamma, and the residual's gradient where there is one. Two rows in flight, of two or
 // three loads of 16 bytes each.
-template <class T, int N, Mask kMask, bool kResidual>
+template <class T, int N, Mask kMask, bool kResidual, bool kSummed>
 __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     norm_gradient_sums(const ChannelRows r, const ColumnGrid g, const NormGradient<T> n,
                        float* partial, unsigned* counters) {
@@ -91,6 +93,7 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     const auto load = [&](std::int64_t at) {
       GradPacks<T, N, kMask> packs;
       packs.dy = kResidual ? load_raw_once<T, N>(n.dy + at) : load_raw<T, N>(n.dy + at);
+      if constexpr (kSummed) packs.dy2 = load_raw_once<T, N>(n.dy2 + at);
       packs.x = load_raw<T, N>(n.x + at);
       if constexpr (kMask == Mask::FromResult) {
         packs.y = kResidual ? load_raw_once<T, N>(n.y + at) : load_raw<T, N>(n.y + at);
@@ -104,6 +107,12 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
       unpack<T, N>(packs.dy, dz);
       unpack<T, N>(packs.x, x);
       if constexpr (kMask == Mask::FromResult) unpack<T, N>(packs.y, y);
+      if constexpr (kSummed) {
+        float more[N];
+        unpack<T, N>(packs.dy2, more);
+#pragma unroll
+        for (int i = 0; i < N; ++i) dz[i] += more[i];
+      }
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float centered = __fsub_rn(x[i], c.mean[i]);
@@ -190,10 +199,10 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
   for (; row < r.rows; row += p.step, at -= stride) put(at, load(at));
 }
 
-template <class T, int N, Mask kMask, bool kResidual>
+template <class T, int N, Mask kMask, bool kResidual, bool kSummed = false>
 void launch_both(const ChannelRows& r, const ColumnGrid& g, NormGradient<T> n, float* partial,
                  unsigned* counters, cudaStream_t stream) {
-  norm_gradient_sums<T, N, kMask, kResidual>
+  norm_gradient_sums<T, N, kMask, kResidual, kSummed>
       <<<g.all_blocks(), kColumnThreads, 0, stream>>>(r, g, n, partial, counters);
   check_launch("norm_gradient_sums");
   constexpr Mask kLeft = kResidual ? Mask::None : kMask;
@@ -212,8 +221,10 @@ void launch(const ChannelRows& r, const ColumnGrid& g, const NormGradient<T>& n,
     launch_both<T, N, Mask::None, false>(r, g, n, partial, counters, stream);
   } else if (n.dresidual == nullptr) {
     launch_both<T, N, Mask::FromResult, false>(r, g, n, partial, counters, stream);
-  } else {
+  } else if (n.dy2 == nullptr) {
     launch_both<T, N, Mask::FromResult, true>(r, g, n, partial, counters, stream);
+  } else {
+    launch_both<T, N, Mask::FromResult, true, true>(r, g, n, partial, counters, stream);
   }
 }
 
@@ -240,20 +251,16 @@ std::unique_ptr<Kernel> make_grad_of(const KernelCall& call) {
   const auto epsilon = static_cast<float>(call.attrs().real("epsilon"));
   const bool relu = call.attrs().has("activation");
   const bool residual = call.node.outputs.size() > 3;
-  const bool has_beta = relu && !residual && call.in_count() > 6;
+  const bool has_beta = call.attrs().has("beta");
+  const bool summed = call.attrs().has("summands");
   return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
     if (r.channels == 0) return;
-    const NormGradient<T> n{b.in<T>(0),
-                            b.in<T>(1),
-                            relu && !has_beta ? b.in<T>(5) : nullptr,
-                            b.in<float>(2),
-                            b.in<float>(3),
-                            b.in<float>(4),
-                            has_beta ? b.in<float>(6) : nullptr,
-                            b.out<T>(0),
-                            residual ? b.out<T>(3) : nullptr,
-                            b.out<float>(1),
-                            b.out<float>(2),
+    const NormGradient<T> n{b.in<T>(0),      summed ? b.in<T>(6) : nullptr,
+                            b.in<T>(1),      relu && !has_beta ? b.in<T>(5) : nullptr,
+                            b.in<float>(2),  b.in<float>(3),
+                            b.in<float>(4),  has_beta ? b.in<float>(6) : nullptr,
+                            b.out<T>(0),     residual ? b.out<T>(3) : nullptr,
+                            b.out<float>(1), b.out<float>(2),
                             epsilon};
     if (r.rows == 0) {
       zero_channels(r, n.dgamma, stream);
@@ -263,8 +270,8 @@ std::unique_ptr<Kernel> make_grad_of(const KernelCall& call) {
     auto* partial = reinterpret_cast<float*>(b.workspace);
     auto* counts = reinterpret_cast<unsigned*>(counters->data());
     if (residual && !relu) copy_to_residual(r, n, stream);
-    const bool in_packs =
-        r.channels % kPack<T> == 0 && all_on_pack_boundaries(n.dy, n.x, n.y, n.dx, n.dresidual);
+    const bool in_packs = r.channels % kPack<T> == 0 &&
+                          all_on_pack_boundaries(n.dy, n.dy2, n.x, n.y, n.dx, n.dresidual);
     if (in_packs) {
       launch<T, kPack<T>>(r, grids.wide, n, partial, counts, stream);
     } else {
@@ -286,8 +293,11 @@ std::size_t workspace_bytes(const KernelCall& call) {
 }
 
 bool supports_grad(const KernelCall& call) {
-  const bool beta_fits = call.in_count() <= 6 || has_f32_channels(call, 6, 6);
-  return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 2, 4) && beta_fits;
+  const bool beta_fits = !call.attrs().has("beta") || has_f32_channels(call, 6, 6);
+  const bool summed = call.attrs().has("summands");
+  const bool masked = call.attrs().has("activation") && call.node.outputs.size() > 3;
+  return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 2, 4) && beta_fits &&
+         (!summed || masked);
 }
 
 }  // namespace
@@ -296,7 +306,11 @@ void add_cuda_batch_norm_grad(KernelLibrary& library) {
   library.add(Op::BatchNormGrad, {.name = "cuda.batch_norm_grad",
                                   .supports = supports_grad,
                                   .make = make_grad,
-                                  .workspace_bytes = workspace_bytes});
+                                  .workspace_bytes = workspace_bytes,
+                                  // It takes beta, and dy in two summands (ops/norm.h).
+                                  .fuses_activation = [](const KernelCall&, std::string_view kind) {
+                                    return kind == "relu";
+                                  }});
 }
 
 }  // namespace lockstep

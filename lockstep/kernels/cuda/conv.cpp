@@ -2,7 +2,8 @@
 // (O, kh, kw, C / groups), which is how its fastest engines want them: the layout pass keeps
 // filters so. A filter that lies row-major is transposed on its way in, its gradient on its way
 // out. Where the padding is uneven and cuDNN has no engine for that, the image gets a border of
-// zeros first. What cuDNN does not compute at all, our own kernels do by the definition.
+// zeros first; where it has few channels, some more of zeros. What cuDNN does not compute at all,
+// our own kernels do by the definition.
 #include <optional>
 
 #include "lockstep/kernels/cuda/conv_bias.h"
@@ -65,7 +66,12 @@ struct Workspace {
     if (solution.plan != nullptr) {
       plan = take(solution.plan->workspace_bytes());
       if (solution.border) border = take(solution.border->padded_bytes());
-      filter = take(static_cast<std::size_t>(p.filter_elements()) * size_of(p.filter_dtype));
+      const std::int64_t channels = std::max(solution.channels, p.in);
+      if (solution.channels > 0) {
+        border = take(static_cast<std::size_t>(p.n * p.h * p.w * channels) * size_of(p.dtype));
+      }
+      filter =
+          take(static_cast<std::size_t>(p.kh * p.kw * p.o * channels) * size_of(p.filter_dtype));
     }
     sums = take(sum.workspace_bytes());
   }
@@ -105,12 +111,12 @@ class ConvKernel final : public Kernel {
     // side.
     if (!is_aligned(image_) || !is_aligned(result_)) solution_.plan = nullptr;
     if (solution_.plan == nullptr) return;
-    staged_ = !problem_.outputs_first || !is_aligned(filter_);
-    bound_.emplace(
-        solution_.plan->bind({{ConvSolution::kImage, solution_.border ? bordered() : image_},
-                              {ConvSolution::kFilter, staged_ ? staging() : filter_},
-                              {ConvSolution::kResult, result_}},
-                             workspace_ + places_.plan));
+    staged_ = !problem_.outputs_first || !is_aligned(filter_) || solution_.channels > 0;
+    const bool changed = solution_.border || solution_.channels > 0;
+    bound_.emplace(solution_.plan->bind({{ConvSolution::kImage, changed ? bordered() : image_},
+                                         {ConvSolution::kFilter, staged_ ? staging() : filter_},
+                                         {ConvSolution::kResult, result_}},
+                                        workspace_ + places_.plan));
   }
 
   void run(Stream& stream) override {
@@ -148,8 +154,15 @@ class ConvKernel final : public Kernel {
     if (solution_.border && problem_.way != ConvWay::GradInput) {
       solution_.border->add(image_, bordered(), stream);
     }
+    if (solution_.channels > 0) {
+      resize_rows(image_, bordered(), problem_.n * problem_.h * problem_.w, problem_.c,
+                  solution_.channels, size_of(problem_.dtype), stream);
+    }
     if (!staged_ || problem_.way == ConvWay::GradFilter) return;
-    if (problem_.outputs_first) {
+    if (solution_.channels > 0) {
+      resize_rows(filter_, staging(), filter_rows(), problem_.in, solution_.channels,
+                  size_of(problem_.filter_dtype), stream);
+    } else if (problem_.outputs_first) {
       copy_filter(filter_, staging(), stream);
     } else {
       transpose_matrix(filter_, staging(), taps(), problem_.o, size_of(problem_.filter_dtype),
@@ -162,7 +175,10 @@ class ConvKernel final : public Kernel {
       solution_.border->remove(bordered(), image_, stream);
     }
     if (!staged_ || problem_.way != ConvWay::GradFilter) return;
-    if (problem_.outputs_first) {
+    if (solution_.channels > 0) {
+      resize_rows(staging(), filter_, filter_rows(), solution_.channels, problem_.in,
+                  size_of(problem_.filter_dtype), stream);
+    } else if (problem_.outputs_first) {
       copy_filter(staging(), filter_, stream);
     } else {
       transpose_matrix(staging(), filter_, problem_.o, taps(), size_of(problem_.filter_dtype),
@@ -170,6 +186,7 @@ class ConvKernel final : public Kernel {
     }
   }
 
+  std::int64_t filter_rows() const { return problem_.o * problem_.kh * problem_.kw; }
   // Weights of a channel out.
   std::int64_t taps() const { return problem_.kh * problem_.kw * problem_.in; }
 

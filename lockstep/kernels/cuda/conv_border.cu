@@ -53,6 +53,37 @@ void with_unit(const Border& border, const void* a, const void* b, F&& f) {
   }
 }
 
+// A row a thread, whose neighbours have the neighbouring ones; V elements are written at once.
+template <class U, int V>
+__global__ void resize_rows_kernel(const U* from, U* to, std::int64_t rows, int from_columns,
+                                   int to_columns) {
+  struct alignas(sizeof(U) * V) Pack {
+    U values[V];
+  };
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= rows) return;
+  for (int first = 0; first < to_columns; first += V) {
+    Pack pack;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const int column = first + i;
+      pack.values[i] = column < from_columns ? from[row * from_columns + column] : U{};
+    }
+    *reinterpret_cast<Pack*>(to + row * to_columns + first) = pack;
+  }
+}
+
+template <class U>
+void resize_rows_of(const void* from, void* to, std::int64_t rows, std::int64_t from_columns,
+                    std::int64_t to_columns, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((rows + kThreads - 1) / kThreads);
+  const bool in_packs = to_columns % 4 == 0 && is_wide(to);
+  const auto kernel = in_packs ? resize_rows_kernel<U, 4> : resize_rows_kernel<U, 1>;
+  kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const U*>(from), static_cast<U*>(to), rows,
+                                          static_cast<int>(from_columns),
+                                          static_cast<int>(to_columns));
+}
+
 constexpr int kTile = 32;
 constexpr int kTileRows = 8;
 
@@ -113,6 +144,17 @@ void Border::remove(const void* padded, void* image, cudaStream_t stream) const 
         padded_w() * pixel, top, left * pixel);
   });
   check_launch("removing a border");
+}
+
+void resize_rows(const void* from, void* to, std::int64_t rows, std::int64_t from_columns,
+                 std::int64_t to_columns, std::size_t element_bytes, cudaStream_t stream) {
+  if (rows == 0 || to_columns == 0) return;
+  if (element_bytes == 2) {
+    resize_rows_of<std::uint16_t>(from, to, rows, from_columns, to_columns, stream);
+  } else {
+    resize_rows_of<std::uint32_t>(from, to, rows, from_columns, to_columns, stream);
+  }
+  check_launch("resizing rows");
 }
 
 void transpose_matrix(const void* from, void* to, std::int64_t rows, std::int64_t columns,

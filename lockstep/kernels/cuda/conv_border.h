@@ -1,5 +1,5 @@
-// Images and filters as libraries want them: with a border of zeros, and transposed. Memory is read
-// and written once, along its rows.
+// Images and filters as libraries want them: with a border of zeros, with more channels, and
+// transposed. Memory is read and written once, along its rows.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -29,6 +29,11 @@ struct Border {
   void add(const void* image, void* padded, cudaStream_t stream) const;
   void remove(const void* padded, void* image, cudaStream_t stream) const;
 };
+
+// Rows of elements of 2 or 4 bytes, each with zeros behind it up to `to_columns`, or, where those
+// are fewer, cut off.
+void resize_rows(const void* from, void* to, std::int64_t rows, std::int64_t from_columns,
+                 std::int64_t to_columns, std::size_t element_bytes, cudaStream_t stream);
 
 // to (columns, rows) = transposed from (rows, columns), of elements of 2 or 4 bytes.
 void transpose_matrix(const void* from, void* to, std::int64_t rows, std::int64_t columns,

@@ -18,6 +18,7 @@ struct ConvSolution {
 
   std::shared_ptr<const CudnnPlan> plan = nullptr;  // none: not at all
   std::optional<Border> border = {};                // that the plan's image has
+  std::int64_t channels = 0;  // of the plan's image and filter, where it has more than the problem
 };
 
 // The same for the same problem, however often it is asked for.

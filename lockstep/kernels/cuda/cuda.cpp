@@ -30,8 +30,11 @@ bool has_cuda_floats(const KernelCall& call) {
          std::ranges::all_of(call.node.outputs, fits);
 }
 
-KernelLibrary make_cuda_kernels(Device& device) {
-  KernelLibrary library(std::make_unique<CudaContext>(device));
+KernelLibrary make_cuda_kernels(Device& device, const CudaKernelOptions& options) {
+  auto context = std::make_unique<CudaContext>(device);
+  context->allow_tf32 = options.allow_tf32;
+  context->plan_cache_path = options.plan_cache;
+  KernelLibrary library(std::move(context));
   add_cuda_elementwise(library);
   add_cuda_reduce(library);
   add_cuda_shape(library);

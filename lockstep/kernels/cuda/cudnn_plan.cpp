@@ -321,4 +321,10 @@ std::shared_ptr<const CudnnPlan> cudnn_plan(CudaContext& context, const std::str
   return plan;
 }
 
+std::optional<float> measure_plan(const CudnnPlan& plan) {
+  Trial trial(plan.graph(), plan.workspace_bytes());
+  if (!trial.has_memory()) return {};
+  return trial.time(plan, std::numeric_limits<float>::infinity());
+}
+
 }  // namespace lockstep

@@ -67,4 +67,8 @@ std::shared_ptr<const CudnnPlan> cudnn_plan(CudaContext& context, const std::str
                                             const std::function<void(CudnnGraph&)>& describe,
                                             const CudnnPlanOptions& options);
 
+// A plan's time in milliseconds, on memory of its own; nothing where it does not run, or there is
+// too little memory.
+std::optional<float> measure_plan(const CudnnPlan& plan);
+
 }  // namespace lockstep

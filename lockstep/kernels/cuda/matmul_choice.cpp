@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostWorkspace = std::size_t{32} << 20;
-constexpr double kSmall = 1e8;  // operations for which measuring is not worth its time
+constexpr double kSmall = 1e4;  // operations for which measuring is not worth its time
 constexpr int kMostMeasured = 8;
 
 // Epilogues for a product, the most that could be done first. cuBLASLt has the form of GELU with a

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-KernelLibrary make_cuda_kernels(Device& device) {
+KernelLibrary make_cuda_kernels(Device& device, const CudaKernelOptions&) {
   fail<UsageError>("[kernels] {}: this Lockstep was built without CUDA", device.name());
 }
 
