@@ -9,6 +9,12 @@ Buffer::~Buffer() {
   device_->free_bytes(data_, bytes_);
 }
 
+Stream& Device::stream(std::size_t number) {
+  const std::lock_guard lock(streams_mutex_);
+  while (streams_.size() <= number) streams_.push_back(make_stream());
+  return *streams_[number];
+}
+
 std::shared_ptr<Buffer> Device::allocate(std::size_t bytes) {
   auto buffer = std::make_shared<Buffer>(*this, allocate_bytes(bytes), bytes);
   const std::size_t in_use = in_use_ += bytes;

@@ -3,8 +3,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -77,6 +79,10 @@ class Device {
   virtual const std::string& name() const = 0;  // "cpu:0"
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event(bool timed) = 0;
+  // The device's own streams, by number, made when they are first asked for. Who issues work to the
+  // device shares them: a GPU runs few at once, and those of replicas that wait for one another
+  // must all be among them.
+  Stream& stream(std::size_t number);
   // Makes the calling thread one that issues work for this device: its cores, its context.
   virtual void enter() = 0;
   // The same for a thread that will do nothing else: it also stays on the device's cores.
@@ -100,6 +106,8 @@ class Device {
   virtual void free_bytes(std::byte* data, std::size_t bytes) = 0;
 
  private:
+  std::mutex streams_mutex_;
+  std::deque<std::unique_ptr<Stream>> streams_;
   std::atomic<std::size_t> in_use_ = 0;
   std::atomic<std::size_t> peak_ = 0;
 };

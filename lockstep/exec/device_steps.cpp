@@ -22,13 +22,13 @@ DeviceSteps::DeviceSteps(const Plan& plan, const KernelLibrary& library, const P
       fault_memory_(device.allocate_host(sizeof(Fault))),
       fault_(reinterpret_cast<Fault*>(fault_memory_->data())),
       bound_(bind_steps(plan, library, memory, options, fault_)),
-      compute_(device.make_stream()),
-      communication_(device.make_stream()),
-      copies_(device.make_stream()),
+      compute_(device.stream(kComputeStream)),
+      communication_(device.stream(kCommunicationStream)),
+      copies_(device.stream(kCommunicationStream + 1)),
       inputs_read_(device.make_event(false)) {
   for (auto& event : done_) event = device.make_event(false);
   if (options.recorder != nullptr) track_ = &options.recorder->track(options.track);
-  recording_ = compute_->record([this] { issue(); });
+  recording_ = compute_.record([this] { issue(); });
 }
 
 // Whatever is still running uses memory that goes with this.
@@ -50,11 +50,11 @@ void DeviceSteps::run(Inputs inputs) {
   add_span("run step", SpanKind::Compute);
   bring_inputs(inputs);
   if (recording_ != nullptr) {
-    recording_->launch(*compute_);
+    recording_->launch(compute_);
   } else {
     issue();
   }
-  last_but_one.record(*compute_);
+  last_but_one.record(compute_);
   ++runs_;
   add_span("launch step", SpanKind::Host);
 }
@@ -67,14 +67,14 @@ void DeviceSteps::bring_inputs(Inputs inputs) {
   };
   for (const PlanMemory::Mirrored& input : memory_.inputs()) {
     if (!wanted(input)) continue;
-    copies_->copy(input.landing[turn], input.host, input.bytes);
+    copies_.copy(input.landing[turn], input.host, input.bytes);
     copied = true;
   }
   if (!copied) return;
-  inputs_read_->record(*copies_);
-  compute_->wait_for(*copies_);
+  inputs_read_->record(copies_);
+  compute_.wait_for(copies_);
   for (const PlanMemory::Mirrored& input : memory_.inputs()) {
-    if (wanted(input)) compute_->copy(input.device, input.landing[turn], input.bytes);
+    if (wanted(input)) compute_.copy(input.device, input.landing[turn], input.bytes);
   }
 }
 
@@ -83,23 +83,23 @@ void DeviceSteps::issue() {
   compute_ahead_ = true;
   for (BoundStep& bound : bound_) {
     if (bound.communication) {
-      if (compute_ahead_) communication_->wait_for(*compute_);
+      if (compute_ahead_) communication_.wait_for(compute_);
       compute_ahead_ = false;
       communicated = true;
     } else {
-      if (bound.waits && communicated) compute_->wait_for(*communication_);
+      if (bound.waits && communicated) compute_.wait_for(communication_);
       compute_ahead_ = true;
     }
     issue_step(bound);
   }
-  if (communicated) compute_->wait_for(*communication_);
+  if (communicated) compute_.wait_for(communication_);
   for (const PlanMemory::Mirrored& output : memory_.outputs()) {
-    compute_->copy(output.host, output.device, output.bytes);
+    compute_.copy(output.host, output.device, output.bytes);
   }
 }
 
 void DeviceSteps::issue_step(BoundStep& bound) {
-  Stream& stream = bound.communication ? *communication_ : *compute_;
+  Stream& stream = bound.communication ? communication_ : compute_;
   if (bound.kernel != nullptr) {
     bound.kernel->run(stream);
     return;
@@ -130,7 +130,7 @@ std::vector<double> DeviceSteps::profile() {
   std::vector<double> ms;
   for (BoundStep& bound : bound_) {
     issue_step(bound);
-    Stream& stream = bound.communication ? *communication_ : *compute_;
+    Stream& stream = bound.communication ? communication_ : compute_;
     begin->record(stream);
     for (int run = 0; run < kRuns; ++run) issue_step(bound);
     end->record(stream);

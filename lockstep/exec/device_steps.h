@@ -39,9 +39,9 @@ class DeviceSteps final : public Steps {
   std::shared_ptr<Buffer> fault_memory_;
   Fault* fault_;
   std::vector<BoundStep> bound_;
-  std::unique_ptr<Stream> compute_;
-  std::unique_ptr<Stream> communication_;
-  std::unique_ptr<Stream> copies_;
+  Stream& compute_;
+  Stream& communication_;
+  Stream& copies_;
   std::unique_ptr<Event> inputs_read_;   // the host's side of inputs has been copied
   std::unique_ptr<Event> done_[kAhead];  // of the last runs, in turns
   std::unique_ptr<Recording> recording_;

@@ -24,6 +24,9 @@ class Backend {
   // Whether an activation ("relu", ...) can be computed in the same kernel as the node.
   virtual bool fuses_activation(const Graph& graph, const Node& node,
                                 std::string_view activation) const = 0;
+  // Whether it makes one kernel of a chain of elementwise nodes (ops/pointwise.h) that is better
+  // than theirs one after the other.
+  virtual bool fuses_pointwise() const { return false; }
   // Scratch memory that the node's kernel needs while it runs.
   virtual std::size_t workspace_bytes(const Graph& graph, const Node& node) const = 0;
 };

@@ -88,6 +88,9 @@ enum class Op : std::uint8_t {
   GlobalNorm,
   // between replicas (ops/collective.h)
   AllReduce,
+  // put in by the pass that joins elementwise nodes (ops/pointwise.h)
+  Pointwise,        // {program, count, scalars, results}
+  PointwiseAssign,  // {…, targets}
   // put in by the layout pass
   Reorder,
 };

@@ -1,5 +1,6 @@
 #include "lockstep/graph/op_def.h"
 
+#include <algorithm>
 #include <array>
 
 #include "lockstep/base/error.h"
@@ -29,6 +30,7 @@ std::array<OpDef, kOps> make_table() {
   put(state_ops());
   put(update_ops());
   put(collective_ops());
+  put(pointwise_ops());
   put(layout_ops());
   for (std::size_t i = 0; i < kOps; ++i) {
     ensure(!table[i].name.empty(), "op {} has no definition", i);
@@ -57,6 +59,21 @@ Cost cost_of(const Graph& graph, const Node& node) {
     cost.bytes += static_cast<double>(graph.bytes(id));
   }
   return def.cost == nullptr ? cost : def.cost({inputs, node.attrs}, outputs);
+}
+
+std::vector<std::pair<int, int>> in_place_pairs(const Graph& graph, const Node& node) {
+  const OpDef& def = op_def(node.op);
+  std::vector<std::pair<int, int>> pairs = def.in_place;
+  if (def.each_in_place) {
+    const int count = static_cast<int>(std::min(node.inputs.size(), node.outputs.size()));
+    for (int i = 0; i < count; ++i) pairs.emplace_back(i, i);
+  }
+  if (def.find_in_place != nullptr) {
+    std::vector<ValueType> types;
+    for (ValueId id : node.inputs) types.push_back(graph.type(id));
+    pairs = def.find_in_place({types, node.attrs});
+  }
+  return pairs;
 }
 
 }  // namespace lockstep

@@ -60,8 +60,10 @@ struct OpDef {
   // (input, output) pairs that may share memory: the kernel reads an element before it writes it.
   std::vector<std::pair<int, int>> in_place = {};
   bool each_in_place = false;  // the same for input i and output i, of however many
-  bool view = false;           // output 0 is input 0's memory under another shape
-  bool effect = false;         // changes variables; never removed
+  // The same where the pairs depend on the node.
+  std::vector<std::pair<int, int>> (*find_in_place)(const OpCall& call) = nullptr;
+  bool view = false;    // output 0 is input 0's memory under another shape
+  bool effect = false;  // changes variables; never removed
   // Inputs that stay in f32 where the op computes in 16 bits: parameters and statistics.
   std::vector<int> f32_inputs = {};
 };
@@ -71,6 +73,9 @@ const OpDef& op_def(Op op);
 
 // The cost of a node by its rule.
 Cost cost_of(const Graph& graph, const Node& node);
+
+// The pairs (input, output) of a node that may share memory.
+std::vector<std::pair<int, int>> in_place_pairs(const Graph& graph, const Node& node);
 
 // Adds rules for families; each ops/ file exports one such list.
 std::vector<OpDef> elementwise_ops();
@@ -85,6 +90,7 @@ std::vector<OpDef> softmax_ops();
 std::vector<OpDef> state_ops();
 std::vector<OpDef> update_ops();
 std::vector<OpDef> collective_ops();
+std::vector<OpDef> pointwise_ops();
 std::vector<OpDef> layout_ops();
 
 }  // namespace lockstep

@@ -125,6 +125,8 @@ class KernelLibrary final : public Backend {
   NodeLayouts layouts(const Graph& graph, const Node& node) const override;
   bool fuses_activation(const Graph& graph, const Node& node,
                         std::string_view activation) const override;
+  // Where a kernel for such nodes is there besides the reference, which is slow.
+  bool fuses_pointwise() const override;
   std::size_t workspace_bytes(const Graph& graph, const Node& node) const override;
 
  private:

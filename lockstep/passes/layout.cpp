@@ -1,24 +1,37 @@
 #include "lockstep/passes/layout.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/op_def.h"
 #include "lockstep/graph/ops/layout.h"
+#include "lockstep/graph/ops/pointwise.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kScalars = 3;  // inputs of an update before its parameters
 
-// What an Assign or Update needs, whatever the backend: variables as they lie in memory, and all
-// that is combined with a variable in that variable's layout.
+// What an assignment or Update needs, whatever the backend: variables as they lie in memory, and
+// all that is combined with a variable in that variable's layout.
 NodeLayouts effect_layouts(const Graph& graph, const Node& node) {
   NodeLayouts wish{std::vector<Layout>(node.inputs.size()), {}};
   const auto layout = [&](std::size_t i) { return graph.info(node.inputs[i]).layout; };
   if (node.op == Op::Assign) {
     wish.inputs = {layout(0), layout(0)};
+    return wish;
+  }
+  if (node.op == Op::PointwiseAssign) {
+    const PointwiseForm form = read_pointwise(node.attrs, node.inputs.size());
+    const auto variable =
+        std::ranges::find_if(form.targets, [](auto target) { return target >= 0; });
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (!form.scalar[i % form.operands]) {
+        wish.inputs[i] = layout(form.input(i / form.operands, *variable));
+      }
+    }
     return wish;
   }
   const std::size_t count = static_cast<std::size_t>(node.attrs.integer("count"));

@@ -4,6 +4,7 @@
 #include "lockstep/passes/dead_code.h"
 #include "lockstep/passes/fuse.h"
 #include "lockstep/passes/layout.h"
+#include "lockstep/passes/pointwise.h"
 
 namespace lockstep {
 
@@ -23,6 +24,7 @@ void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
   std::vector<std::unique_ptr<Pass>> passes;
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<Fuse>(backend));
+  if (backend.fuses_pointwise()) passes.push_back(std::make_unique<FusePointwise>());
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<ChooseLayouts>(backend, layout_of));
   run_passes(graph, passes);

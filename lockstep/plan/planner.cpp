@@ -8,6 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/collective.h"
+#include "lockstep/graph/ops/state.h"
 #include "lockstep/plan/arena.h"
 #include "lockstep/plan/plan.h"
 
@@ -62,19 +63,6 @@ class Planner {
     }
   }
 
-  // The variables (as values) that a node changes.
-  std::vector<ValueId> written(const Node& node) const {
-    if (node.op == Op::Assign) return {node.inputs[0]};
-    if (node.op != Op::Update) return {};
-    const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
-    std::vector<ValueId> ids;
-    for (std::size_t i = 3; i < node.inputs.size(); ++i) {
-      const bool gradient = i >= 3 + count && i < 3 + 2 * count;
-      if (!gradient) ids.push_back(node.inputs[i]);
-    }
-    return ids;
-  }
-
   // The graph's order, with nodes that change a variable behind all others that read it.
   void order_nodes() {
     const std::vector<Node>& nodes = graph().nodes();
@@ -94,7 +82,7 @@ class Planner {
     chain_sums(edge);
     std::set<ValueId> changed;
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
-      for (ValueId id : written(nodes[static_cast<std::size_t>(n)])) {
+      for (ValueId id : changed_variables(nodes[static_cast<std::size_t>(n)])) {
         ensure(graph().producer(id).op == Op::Variable,
                "[plan] {} changes {}, which is no variable",
                nodes[static_cast<std::size_t>(n)].name, graph().producer(id).name);
@@ -113,7 +101,7 @@ class Planner {
     std::priority_queue<Turn, std::vector<Turn>, std::greater<>> ready;
     const auto rank_of = [&](const Node& node, int stream) {
       if (is_leaf(node)) return Rank::Leaf;
-      if (node.op == Op::Assign) return Rank::Assign;
+      if (is_assignment(node)) return Rank::Assign;
       return stream == kCommunicationStream ? Rank::Communication : Rank::Compute;
     };
     const auto make_ready = [&](int n) {
@@ -134,7 +122,7 @@ class Planner {
         PlanStep step;
         step.node = n;
         step.stream = stream_[index(n)];
-        if (node.op == Op::Assign && last_communication_ >= 0) {
+        if (is_assignment(node) && last_communication_ >= 0) {
           step.waits.push_back(last_communication_);
         }
         if (step.stream == kCommunicationStream) last_communication_ = step_count();
@@ -171,7 +159,7 @@ class Planner {
   // come behind everything, on the first stream.
   int stream_of(const Node& node) const {
     if (is_bucket(node)) return kCommunicationStream;
-    if (node.op == Op::Assign) return kComputeStream;
+    if (is_assignment(node)) return kComputeStream;
     const bool follows = std::ranges::any_of(node.inputs, [&](ValueId id) {
       return stream_[index(graph().info(root_[index(id)]).producer)] == kCommunicationStream;
     });
@@ -198,9 +186,10 @@ class Planner {
     }
     for (int s = 0; s < step_count(); ++s) {
       const Node& node = node_of(s);
+      const std::vector<std::pair<int, int>> pairs = in_place_pairs(graph(), node);
       std::set<int> taken;  // storages that an output of this node has already
       for (std::size_t o = 0; o < node.outputs.size(); ++o) {
-        const int storage = reusable(node, o, s, taken);
+        const int storage = reusable(node, o, s, pairs, taken);
         const ValueId id = node.outputs[o];
         storage_of_[index(id)] = storage >= 0 ? storage : new_storage(id, s);
         taken.insert(storage_of_[index(id)]);
@@ -229,16 +218,11 @@ class Planner {
   }
 
   // The storage of an input that dies here and that output `o` may be computed in; -1: none.
-  int reusable(const Node& node, std::size_t o, int s, const std::set<int>& taken) const {
-    const OpDef& def = op_def(node.op);
-    std::vector<std::size_t> sources;
-    if (def.each_in_place) sources.push_back(o);
-    for (const auto& [from, to] : def.in_place) {
-      if (static_cast<std::size_t>(to) == o) sources.push_back(static_cast<std::size_t>(from));
-    }
-    for (std::size_t from : sources) {
-      if (from >= node.inputs.size()) continue;
-      const ValueId input = node.inputs[from];
+  int reusable(const Node& node, std::size_t o, int s,
+               const std::vector<std::pair<int, int>>& pairs, const std::set<int>& taken) const {
+    for (const auto& [from, to] : pairs) {
+      if (index(to) != o || index(from) >= node.inputs.size()) continue;
+      const ValueId input = node.inputs[index(from)];
       const ValueId root = root_[index(input)];
       const int storage = storage_of_[index(root)];
       if (storage < 0 || taken.contains(storage)) continue;

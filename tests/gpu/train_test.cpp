@@ -1,6 +1,7 @@
 // Training on the GPU: as on the CPU, on one replica or several that share it, and again the same.
 #include "gpu/gpu.h"
 #include "lockstep/lockstep.h"
+#include "temporary_folder.h"
 #include "train/replica_runs.h"
 
 namespace lockstep::testing {
@@ -21,15 +22,18 @@ struct Trained {
   double accuracy = 0;
 };
 
-Trained train(const std::vector<std::string>& devices) {
+// With a file in which measured choices of algorithms are kept, so that they are always the same.
+Trained train(const std::vector<std::string>& devices, const std::string& plan_cache = "") {
   const Samples samples = make_samples(150);
   Sequential model = small_cnn();
   LossesOf losses;
-  model.compile({.strategy = MirroredStrategy({.devices = devices, .check_replicas_every = 1}),
-                 .optimizer = Adam({.learning_rate = 0.01}),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
-                 .metrics = {SparseCategoricalAccuracy()},
-                 .seed = 5});
+  model.compile(
+      {.strategy = MirroredStrategy(
+           {.devices = devices, .check_replicas_every = 1, .cuda = {.plan_cache = plan_cache}}),
+       .optimizer = Adam({.learning_rate = 0.01}),
+       .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+       .metrics = {SparseCategoricalAccuracy()},
+       .seed = 5});
   // Batches of 40: the last has 30, which do not divide evenly by 4.
   const History history = model.fit({samples.x}, samples.y,
                                     {.epochs = kEpochs,
@@ -66,10 +70,11 @@ TEST(GpuTraining, ReplicasThatShareAGpuEqualOne) {
 
 TEST(GpuTraining, TwoRunsGiveTheSameBits) {
   LOCKSTEP_NEEDS_GPU();
+  const TemporaryFolder folder;
   for (const std::vector<std::string>& devices :
        {std::vector<std::string>{"cuda:0"}, std::vector<std::string>{"cuda:0/0", "cuda:0/1"}}) {
-    const Trained first = train(devices);
-    const Trained second = train(devices);
+    const Trained first = train(devices, folder / "plans");
+    const Trained second = train(devices, folder / "plans");
     EXPECT_EQ(first.losses, second.losses);
     EXPECT_EQ(first.weights, second.weights);
   }

@@ -63,6 +63,16 @@ inline std::vector<OpCase> conv_cases() {
   Row lenet{"lenet_timed", {64, 28, 28, 1}, {5, 5, 1, 32}, {.padding = {2, 2, 2, 2}}, true, true};
   Row block = same_row("block_timed", {8, 28, 28, 32}, {3, 3, 32, 32});
   block.timed = true;
+  // Colours and strides of two: what GPUs pad, or fold into fewer pixels of more channels.
+  for (const std::int64_t window : {3, 7}) {
+    const std::int64_t side = window / 2;
+    rows.push_back({fmt::format("stem_{}_timed", window),
+                    {16, 65, 66, 3},
+                    {window, window, 3, 64},
+                    {.strides = {2, 2}, .padding = {side, side, side, side}},
+                    false,
+                    true});
+  }
   rows.push_back(lenet);
   rows.push_back(block);
   for (const Row& row : rows) {

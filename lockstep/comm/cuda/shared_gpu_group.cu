@@ -257,7 +257,6 @@ class SharedGpuGroup final : public Group {
     meeting_.timeout_ns = static_cast<std::uint64_t>(timeout.count()) * 1'000'000u;
     for (int r = 0; r < meeting_.size; ++r) {
       ranks_.push_back(std::make_unique<SharedGpuRank>(*this, r));
-      streams_.push_back(devices[static_cast<std::size_t>(r)]->make_stream());
     }
   }
 
@@ -300,7 +299,8 @@ class SharedGpuGroup final : public Group {
   }
 
   const GpuMeeting& meeting() const { return meeting_; }
-  Stream& stream(int rank) { return *streams_[static_cast<std::size_t>(rank)]; }
+  // Of collectives that are run on their own.
+  Stream& stream(int rank) { return device(rank).stream(1); }
   const std::string& name(int rank) const {
     return devices_[static_cast<std::size_t>(rank)]->name();
   }
@@ -316,7 +316,6 @@ class SharedGpuGroup final : public Group {
   GpuMeeting meeting_;
   std::shared_ptr<Buffer> ready_, done_, brought_, faults_, aborted_;
   std::vector<std::unique_ptr<SharedGpuRank>> ranks_;
-  std::vector<std::unique_ptr<Stream>> streams_;  // of collectives that are run on their own
   std::mutex mutex_;
   std::string reason_;
 };

@@ -1,6 +1,7 @@
 #include "lockstep/device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "lockstep/device/cpu/cpu_device.h"
@@ -141,6 +142,9 @@ GpuInventory find_gpus() {
 
 std::unique_ptr<Device> make_cuda_device(std::string_view name) {
   const CudaName parsed = parse_cuda_name(name);
+  // Replicas that share a GPU wait for one another on it, so their streams must not share a queue.
+  // CUDA reads this when it starts on a GPU; what the user has set stays.
+  if (parsed.part >= 0) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const GpuInventory inventory = find_gpus();
   require(!inventory.gpus.empty(), "[device] {} cannot be used: {}", name, inventory.why_none);
   const auto found = std::ranges::find(inventory.gpus, parsed.gpu, &Gpu::index);

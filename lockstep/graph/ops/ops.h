@@ -7,6 +7,7 @@
 #include "lockstep/graph/ops/layout.h"
 #include "lockstep/graph/ops/matmul.h"
 #include "lockstep/graph/ops/norm.h"
+#include "lockstep/graph/ops/pointwise.h"
 #include "lockstep/graph/ops/pool.h"
 #include "lockstep/graph/ops/random.h"
 #include "lockstep/graph/ops/reduce.h"

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "lockstep/graph/ops/pointwise.h"
 #include "lockstep/graph/ops/rules.h"
 
 namespace lockstep {
@@ -20,6 +21,31 @@ void assign(const VariableRef& variable, Value value) {
   const Graph::NameScope scope(graph, graph.scope().empty() ? variable->name : "");
   const std::array<Value, 2> inputs{graph.variable(variable), value};
   graph.add(Op::Assign, inputs);
+}
+
+bool is_assignment(const Node& node) {
+  return node.op == Op::Assign || node.op == Op::PointwiseAssign;
+}
+
+std::vector<ValueId> changed_variables(const Node& node) {
+  std::vector<ValueId> ids;
+  if (node.op == Op::Assign) ids.push_back(node.inputs[0]);
+  if (node.op == Op::PointwiseAssign) {
+    const PointwiseForm form = read_pointwise(node.attrs, node.inputs.size());
+    for (std::size_t segment = 0; segment < form.count; ++segment) {
+      for (const std::int64_t target : form.targets) {
+        if (target >= 0) ids.push_back(node.inputs[form.input(segment, target)]);
+      }
+    }
+  }
+  if (node.op == Op::Update) {
+    const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
+    for (std::size_t i = 3; i < node.inputs.size(); ++i) {
+      const bool gradient = i >= 3 + count && i < 3 + 2 * count;
+      if (!gradient) ids.push_back(node.inputs[i]);
+    }
+  }
+  return ids;
 }
 
 std::vector<OpDef> state_ops() {

@@ -2,6 +2,7 @@
 #include "lockstep/kernels/cuda/cublaslt.h"
 #include "lockstep/kernels/cuda/cuda.h"
 #include "lockstep/kernels/cuda/cudnn.h"
+#include "lockstep/kernels/cuda/nvrtc.h"
 #include "lockstep/kernels/cuda/plan_cache.h"
 
 namespace lockstep {
@@ -22,6 +23,13 @@ Cudnn& CudaContext::cudnn() {
   const std::lock_guard lock(mutex_);
   if (cudnn_ == nullptr) cudnn_ = std::make_shared<Cudnn>();
   return *cudnn_;
+}
+
+Nvrtc& CudaContext::nvrtc() {
+  device_.enter();
+  const std::lock_guard lock(mutex_);
+  if (nvrtc_ == nullptr) nvrtc_ = std::make_shared<Nvrtc>(gpu_);
+  return *nvrtc_;
 }
 
 PlanCache& CudaContext::plans() {

@@ -2,8 +2,8 @@
 // (O, kh, kw, C / groups), which is how its fastest engines want them: the layout pass keeps
 // filters so. A filter that lies row-major is transposed on its way in, its gradient on its way
 // out. Where the padding is uneven and cuDNN has no engine for that, the image gets a border of
-// zeros first; where it has few channels, some more of zeros. What cuDNN does not compute at all,
-// our own kernels do by the definition.
+// zeros first; where it has few channels, some more of zeros, or it is folded. What cuDNN does not
+// compute at all, our own kernels do by the definition.
 #include <optional>
 
 #include "lockstep/kernels/cuda/conv_bias.h"
@@ -70,8 +70,10 @@ struct Workspace {
       if (solution.channels > 0) {
         border = take(static_cast<std::size_t>(p.n * p.h * p.w * channels) * size_of(p.dtype));
       }
-      filter =
-          take(static_cast<std::size_t>(p.kh * p.kw * p.o * channels) * size_of(p.filter_dtype));
+      const auto weights = static_cast<std::size_t>(p.kh * p.kw * p.o * channels);
+      if (solution.fold) border = take(solution.fold->image_bytes());
+      filter = take(solution.fold ? solution.fold->filter_bytes(size_of(p.filter_dtype))
+                                  : weights * size_of(p.filter_dtype));
     }
     sums = take(sum.workspace_bytes());
   }
@@ -111,8 +113,9 @@ class ConvKernel final : public Kernel {
     // side.
     if (!is_aligned(image_) || !is_aligned(result_)) solution_.plan = nullptr;
     if (solution_.plan == nullptr) return;
-    staged_ = !problem_.outputs_first || !is_aligned(filter_) || solution_.channels > 0;
-    const bool changed = solution_.border || solution_.channels > 0;
+    const bool reshaped = solution_.channels > 0 || solution_.fold.has_value();
+    staged_ = !problem_.outputs_first || !is_aligned(filter_) || reshaped;
+    const bool changed = solution_.border || reshaped;
     bound_.emplace(solution_.plan->bind({{ConvSolution::kImage, changed ? bordered() : image_},
                                          {ConvSolution::kFilter, staged_ ? staging() : filter_},
                                          {ConvSolution::kResult, result_}},
@@ -158,8 +161,11 @@ class ConvKernel final : public Kernel {
       resize_rows(image_, bordered(), problem_.n * problem_.h * problem_.w, problem_.c,
                   solution_.channels, size_of(problem_.dtype), stream);
     }
+    if (solution_.fold) solution_.fold->image(image_, bordered(), stream);
     if (!staged_ || problem_.way == ConvWay::GradFilter) return;
-    if (solution_.channels > 0) {
+    if (solution_.fold) {
+      solution_.fold->filter(filter_, staging(), stream);
+    } else if (solution_.channels > 0) {
       resize_rows(filter_, staging(), filter_rows(), problem_.in, solution_.channels,
                   size_of(problem_.filter_dtype), stream);
     } else if (problem_.outputs_first) {
@@ -175,7 +181,9 @@ class ConvKernel final : public Kernel {
       solution_.border->remove(bordered(), image_, stream);
     }
     if (!staged_ || problem_.way != ConvWay::GradFilter) return;
-    if (solution_.channels > 0) {
+    if (solution_.fold) {
+      solution_.fold->unfold(staging(), filter_, size_of(problem_.filter_dtype), stream);
+    } else if (solution_.channels > 0) {
       resize_rows(staging(), filter_, filter_rows(), solution_.channels, problem_.in,
                   size_of(problem_.filter_dtype), stream);
     } else if (problem_.outputs_first) {

@@ -101,34 +101,51 @@ std::shared_ptr<const CudnnPlan> plan_for(CudaContext& context, const ConvProble
       {.exact = p.dtype == DType::F32 && !context.allow_tf32, .small = p.operations() < kSmall});
 }
 
-// Images of three colours leave most of a tensor core idle. With zeros for some more the same
-// results often come sooner, although there is more to compute and to move: the number of channels
-// with which cuDNN was the fastest, measured once and remembered.
-std::int64_t best_channels(CudaContext& context, const ConvProblem& p) {
-  const bool narrow = p.c < 8 && p.groups == 1 && p.dtype != DType::F32;
-  if (!narrow || !p.outputs_first || p.way == ConvWay::GradInput || !is_even(p) ||
-      p.operations() < kSmall || !context.measure) {
-    return p.c;
+// Images of three colours leave most of a tensor core idle. With zeros for some more channels, or
+// folded (conv_fold.h), the same results often come sooner, although there is more to compute and
+// to move: the way in which cuDNN was the fastest, measured once and remembered.
+std::vector<ConvSolution> ways_of_few_channels(CudaContext& context, const ConvProblem& p) {
+  std::vector<ConvSolution> ways;
+  for (const std::int64_t channels : {std::int64_t{4}, std::int64_t{8}}) {
+    if (channels <= p.c) continue;
+    ways.push_back({.plan = plan_for(context, with_channels(p, channels)), .channels = channels});
   }
+  if (Fold::fits(p)) {
+    const Fold fold(p);
+    ways.push_back({.plan = plan_for(context, fold.folded(p)), .fold = fold});
+  }
+  ways.push_back({.plan = plan_for(context, p)});
+  std::erase_if(ways, [](const ConvSolution& way) { return way.plan == nullptr; });
+  return ways;
+}
+
+bool has_few_channels(const ConvProblem& p) {
+  return p.c < 8 && p.groups == 1 && p.dtype != DType::F32 && p.outputs_first &&
+         p.way != ConvWay::GradInput && is_even(p) && p.operations() >= kSmall;
+}
+
+ConvSolution fastest_way(CudaContext& context, const ConvProblem& p) {
+  const std::vector<ConvSolution> ways = ways_of_few_channels(context, p);
+  if (ways.empty()) return {};
   const Gpu& gpu = context.gpu();
-  const std::string key = fmt::format("{} {}.{} cudnn {} channels of {}", gpu.model, gpu.major,
+  const std::string key = fmt::format("{} {}.{} cudnn {} way of {}", gpu.model, gpu.major,
                                       gpu.minor, context.cudnn().version, name_of(p));
   if (const auto known = context.plans().find(key)) {
-    const std::int64_t channels = std::atoi(known->c_str());
-    if (channels >= p.c && channels <= 8) return channels;
+    const int index = std::atoi(known->c_str());
+    if (index >= 0 && index < static_cast<int>(ways.size())) {
+      return ways[static_cast<std::size_t>(index)];
+    }
   }
-  std::int64_t best = p.c;
+  std::size_t best = 0;
   float best_time = std::numeric_limits<float>::infinity();
-  for (const std::int64_t channels : {p.c, std::int64_t{4}, std::int64_t{8}}) {
-    if (channels < best) continue;
-    const auto plan = plan_for(context, with_channels(p, channels));
-    const std::optional<float> time = plan == nullptr ? std::nullopt : measure_plan(*plan);
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    const std::optional<float> time = measure_plan(*ways[i].plan);
     if (!time || *time >= best_time) continue;
-    best = channels;
+    best = i;
     best_time = *time;
   }
   context.plans().keep(key, std::to_string(best));
-  return best;
+  return ways[best];
 }
 
 }  // namespace
@@ -136,11 +153,7 @@ std::int64_t best_channels(CudaContext& context, const ConvProblem& p) {
 ConvSolution solve_conv(CudaContext& context, const ConvProblem& problem) {
   if (is_empty(problem)) return {};
   const ConvProblem p = with_even_padding(problem);
-  if (const std::int64_t channels = best_channels(context, p); channels > p.c) {
-    if (auto plan = plan_for(context, with_channels(p, channels))) {
-      return {.plan = std::move(plan), .border = {}, .channels = channels};
-    }
-  }
+  if (has_few_channels(p) && context.measure) return fastest_way(context, p);
   if (auto plan = plan_for(context, p); plan != nullptr || is_even(p))
     return {.plan = std::move(plan)};
   const Border border = border_of(p);

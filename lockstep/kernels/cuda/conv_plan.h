@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lockstep/kernels/cuda/conv_border.h"
+#include "lockstep/kernels/cuda/conv_fold.h"
 #include "lockstep/kernels/cuda/conv_problem.h"
 #include "lockstep/kernels/cuda/cudnn_plan.h"
 
@@ -19,6 +20,7 @@ struct ConvSolution {
   std::shared_ptr<const CudnnPlan> plan = nullptr;  // none: not at all
   std::optional<Border> border = {};                // that the plan's image has
   std::int64_t channels = 0;  // of the plan's image and filter, where it has more than the problem
+  std::optional<Fold> fold = {};  // where the plan is of the folded problem
 };
 
 // The same for the same problem, however often it is asked for.

@@ -36,6 +36,7 @@ KernelLibrary make_cuda_kernels(Device& device, const CudaKernelOptions& options
   context->plan_cache_path = options.plan_cache;
   KernelLibrary library(std::move(context));
   add_cuda_elementwise(library);
+  add_cuda_pointwise(library);
   add_cuda_reduce(library);
   add_cuda_shape(library);
   add_cuda_random(library);

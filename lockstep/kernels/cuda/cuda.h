@@ -25,6 +25,7 @@ namespace lockstep {
 
 struct CublasLt;  // cublaslt.h
 struct Cudnn;     // cudnn.h
+class Nvrtc;      // nvrtc.h
 class PlanCache;  // plan_cache.h
 
 // One GPU and its library handles, made when they are first asked for.
@@ -40,6 +41,7 @@ class CudaContext final : public KernelContext {
   // not there. The GPU is the calling thread's from then on.
   CublasLt& cublaslt();
   Cudnn& cudnn();
+  Nvrtc& nvrtc();
   // Which of the libraries' algorithms were chosen so far, here and in earlier runs.
   PlanCache& plans();
 
@@ -54,6 +56,7 @@ class CudaContext final : public KernelContext {
   std::mutex mutex_;  // of what is made on first use
   std::shared_ptr<CublasLt> cublaslt_;
   std::shared_ptr<Cudnn> cudnn_;
+  std::shared_ptr<Nvrtc> nvrtc_;
   std::shared_ptr<PlanCache> plans_;
 };
 
@@ -119,6 +122,7 @@ inline void check_launch(const char* kernel) {
 
 // The families, each in its file.
 void add_cuda_elementwise(KernelLibrary& library);  // elementwise.cu
+void add_cuda_pointwise(KernelLibrary& library);    // pointwise.cpp
 void add_cuda_reduce(KernelLibrary& library);       // reduce.cu
 void add_cuda_shape(KernelLibrary& library);        // shape.cu
 void add_cuda_random(KernelLibrary& library);       // random.cu

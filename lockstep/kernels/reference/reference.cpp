@@ -6,6 +6,7 @@ void add_reference_kernels(KernelLibrary& library) {
   add_reference_half(library);  // first: the others do not look for 16 bits
   add_reference_elementwise(library);
   add_reference_activation(library);
+  add_reference_pointwise(library);
   add_reference_reduce(library);
   add_reference_shape(library);
   add_reference_matmul(library);

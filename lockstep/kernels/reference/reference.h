@@ -10,6 +10,8 @@ namespace lockstep {
 void add_reference_half(KernelLibrary& library);
 void add_reference_elementwise(KernelLibrary& library);
 void add_reference_activation(KernelLibrary& library);
+// Pointwise and PointwiseAssign.
+void add_reference_pointwise(KernelLibrary& library);
 void add_reference_reduce(KernelLibrary& library);
 void add_reference_shape(KernelLibrary& library);
 void add_reference_matmul(KernelLibrary& library);

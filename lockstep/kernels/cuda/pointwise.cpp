@@ -1,0 +1,172 @@
+// Pointwise nodes: their programs are compiled where a plan is made, and launched with a table of
+// segments, which is written when the kernel is bound.
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "lockstep/graph/ops/pointwise.h"
+#include "lockstep/kernels/cuda/cuda.h"
+#include "lockstep/kernels/cuda/nvrtc.h"
+#include "lockstep/kernels/cuda/pointwise_source.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<ValueType> input_types(const KernelCall& call) {
+  std::vector<ValueType> types;
+  for (ValueId id : call.node.inputs) types.push_back(call.graph.type(id));
+  return types;
+}
+
+class PointwiseKernel final : public Kernel {
+ public:
+  explicit PointwiseKernel(const KernelCall& call)
+      : form_(read_pointwise(call.attrs(), call.in_count())) {
+    const std::vector<ValueType> types = input_types(call);
+    bool one_element = true;
+    for (std::size_t segment = 0; segment < form_.count; ++segment) {
+      elements_.push_back(form_.shape(types, segment).elements());
+      one_element = one_element && elements_.back() == 1;
+    }
+    inputs_ = form_.input_dtypes(types);
+    results_ = result_dtypes(form_.program, inputs_);
+    const PointwiseSource source = pointwise_source(form_, inputs_, one_element);
+    shape_ = source.shape;
+    kernel_ = cuda_context(call).nvrtc().kernel(source.text, "pointwise");
+  }
+
+  void bind(const Binding& binding) override {
+    launches_.clear();
+    for (std::size_t segment = 0; segment < form_.count; ++segment) {
+      if (elements_[segment] == 0) continue;
+      if (launches_.empty() || launches_.back().segments == shape_.capacity) {
+        launches_.push_back(
+            {.table = std::vector<std::uint64_t>(static_cast<std::size_t>(shape_.table_words()))});
+      }
+      add(launches_.back(), segment, binding);
+    }
+  }
+
+  void run(Stream& stream) override {
+    for (Launch& launch : launches_) {
+      void* arguments[] = {launch.table.data()};
+      check_cuda(cudaLaunchKernel(kernel_, dim3(launch.blocks), dim3(kPointwiseThreads), arguments,
+                                  0, cuda_stream(stream)),
+                 "pointwise");
+    }
+  }
+
+ private:
+  struct Launch {
+    std::vector<std::uint64_t> table;
+    int segments = 0;
+    unsigned blocks = 0;
+  };
+
+  // See PointwiseShape for what the words are.
+  void add(Launch& launch, std::size_t segment, const Binding& binding) const {
+    std::uint64_t* word = launch.table.data() + launch.segments * shape_.segment_words();
+    std::uint64_t packed = 1;
+    const auto put = [&](const void* address, DType dtype, bool in_packs) {
+      *word = reinterpret_cast<std::uintptr_t>(address);
+      const std::uint64_t bytes = size_of(dtype) * static_cast<std::uint64_t>(shape_.pack);
+      if (in_packs && *word % bytes != 0) packed = 0;
+      ++word;
+    };
+    for (std::size_t i = 0; i < form_.operands; ++i) {
+      put(binding.inputs[segment * form_.operands + i], inputs_[i], !form_.scalar[i]);
+    }
+    std::size_t output = segment * form_.outputs();
+    for (std::size_t i = 0; i < form_.results.size(); ++i) {
+      if (form_.targets[i] >= 0) continue;
+      put(binding.outputs[output++], results_[static_cast<std::size_t>(form_.results[i])], true);
+    }
+    *word++ = static_cast<std::uint64_t>(elements_[segment]);
+    *word = launch.blocks | packed << 32;
+    launch.blocks +=
+        static_cast<unsigned>((elements_[segment] + shape_.tile() - 1) / shape_.tile());
+    launch.table.back() = static_cast<std::uint64_t>(++launch.segments);
+  }
+
+  PointwiseForm form_;
+  std::vector<std::int64_t> elements_;  // by segment
+  std::vector<DType> inputs_;
+  std::vector<DType> results_;
+  PointwiseShape shape_;
+  const void* kernel_ = nullptr;
+  std::vector<Launch> launches_;
+};
+
+// The values of a segment that have an element for each of its elements.
+std::vector<ValueId> whole_values(const KernelCall& call, const PointwiseForm& form,
+                                  std::size_t segment) {
+  std::vector<ValueId> ids;
+  for (std::size_t i = 0; i < form.operands; ++i) {
+    if (!form.scalar[i]) ids.push_back(call.node.inputs[segment * form.operands + i]);
+  }
+  for (std::size_t o = 0; o < form.outputs(); ++o) {
+    ids.push_back(call.node.outputs[segment * form.outputs() + o]);
+  }
+  return ids;
+}
+
+// Whether all are of one shape, so that one order of the axes means the same for all.
+bool same_shape(const KernelCall& call, const std::vector<ValueId>& ids) {
+  return std::ranges::all_of(ids, [&](ValueId id) {
+    return call.graph.type(id).shape == call.graph.type(ids.front()).shape;
+  });
+}
+
+// Row-major, or a segment all in one order of the axes: its elements are gone through as they lie.
+bool supports(const KernelCall& call) {
+  if (call.row_major()) return true;
+  const PointwiseForm form = read_pointwise(call.attrs(), call.in_count());
+  for (std::size_t segment = 0; segment < form.count; ++segment) {
+    const std::vector<ValueId> ids = whole_values(call, form, segment);
+    for (ValueId id : ids) {
+      const Layout& layout = call.graph.info(id).layout;
+      if (layout != call.graph.info(ids.front()).layout || !layout.blocks.empty()) return false;
+      if (!layout.row_major() && !same_shape(call, ids)) return false;
+    }
+  }
+  return true;
+}
+
+// The layout of the first operand of a segment that has one of its own, for all of the segment.
+NodeLayouts follow_operands(const KernelCall& call) {
+  const PointwiseForm form = read_pointwise(call.attrs(), call.in_count());
+  NodeLayouts wish{std::vector<Layout>(call.in_count()),
+                   std::vector<Layout>(call.node.outputs.size())};
+  for (std::size_t segment = 0; segment < form.count; ++segment) {
+    if (!same_shape(call, whole_values(call, form, segment))) continue;
+    Layout chosen;
+    for (std::size_t i = 0; i < form.operands; ++i) {
+      const Layout& layout = call.input(segment * form.operands + i).layout;
+      if (!form.scalar[i] && chosen.row_major() && layout.blocks.empty()) chosen = layout;
+    }
+    for (std::size_t i = 0; i < form.operands; ++i) {
+      if (!form.scalar[i]) wish.inputs[segment * form.operands + i] = chosen;
+    }
+    for (std::size_t o = 0; o < form.outputs(); ++o) {
+      wish.outputs[segment * form.outputs() + o] = chosen;
+    }
+  }
+  return wish;
+}
+
+std::unique_ptr<Kernel> make_pointwise(const KernelCall& call) {
+  return std::make_unique<PointwiseKernel>(call);
+}
+
+}  // namespace
+
+void add_cuda_pointwise(KernelLibrary& library) {
+  library.add(Op::Pointwise, {.name = "cuda.pointwise",
+                              .supports = supports,
+                              .make = make_pointwise,
+                              .layouts = follow_operands});
+  library.add(Op::PointwiseAssign,
+              {.name = "cuda.pointwise_assign", .supports = supports, .make = make_pointwise});
+}
+
+}  // namespace lockstep
