@@ -30,6 +30,8 @@ class StepRun {
   StepRun(const Strategy& strategy, const StepRunOptions& options);
 
   void run();
+  // Until all that was run is over.
+  void wait() { step_->wait(); }
   const Plan& plan() const { return step_->plan(); }
   std::size_t peak_bytes() const { return step_->peak_bytes(); }
   // Of each step of the first replica's plan; the model is worth nothing afterwards.

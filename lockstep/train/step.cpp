@@ -204,6 +204,10 @@ void Step::run_together(Session& session, F&& f) {
   }
 }
 
+void Step::wait() {
+  for (ReplicaStep* step : replicas) step->executor().wait();
+}
+
 double Step::loss_sum() const {
   double sum = 0;
   for (const ReplicaStep* step : replicas) sum += step->loss_sum();

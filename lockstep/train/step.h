@@ -108,6 +108,8 @@ struct Step {
   void run(Session& session, const Batch& batch);
   // Runs with what was fed before.
   void run_again(Session& session);
+  // Until every replica has run it.
+  void wait();
   double loss_sum() const;
   double weight() const;
   // The outputs of the whole batch: those of the pieces one behind the other, copied.

@@ -65,6 +65,7 @@ __device__ void report(const GpuMeeting& meeting, int rank, GpuFault::Kind kind,
 
 // The first launch of a round: says what this rank brings, and waits for what the others bring.
 __global__ void begin_round(GpuMeeting meeting, int rank, GpuBrought mine) {
+  meeting.met[rank] = 0;
   if (failed(meeting, rank)) return;
   meeting.brought[rank] = mine;
   int missing = 0;
@@ -79,11 +80,12 @@ __global__ void begin_round(GpuMeeting meeting, int rank, GpuBrought mine) {
       return;
     }
   }
+  meeting.met[rank] = 1;
 }
 
 // The last launch of a round: nobody's memory is touched any more by others.
 __global__ void end_round(GpuMeeting meeting, int rank) {
-  if (failed(meeting, rank)) return;
+  if (meeting.met[rank] == 0) return;
   int missing = 0;
   if (!meet(meeting.done, meeting, rank, &missing)) {
     report(meeting, rank, GpuFault::TimedOut, missing);
@@ -132,7 +134,7 @@ __device__ void narrow(std::int64_t x, std::int64_t* y) {
 template <class T>
 __global__ void sum_share(GpuMeeting meeting, int rank, std::uint64_t begin, std::uint64_t end,
                           bool scatter) {
-  if (failed(meeting, rank)) return;
+  if (meeting.met[rank] == 0) return;
   const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = begin + std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < end;
        i += stride) {
@@ -151,7 +153,7 @@ __global__ void sum_share(GpuMeeting meeting, int rank, std::uint64_t begin, std
 // A rank's share of a copy: the bytes [begin, end) of `from` to all others.
 __global__ void copy_share(GpuMeeting meeting, int rank, int from, std::uint64_t begin,
                            std::uint64_t end) {
-  if (failed(meeting, rank)) return;
+  if (meeting.met[rank] == 0) return;
   const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
   for (std::uint64_t i = begin + std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < end;
        i += stride) {
@@ -247,6 +249,8 @@ class SharedGpuGroup final : public Group {
     ready_ = device.allocate(flags);
     done_ = device.allocate(flags);
     brought_ = device.allocate(devices.size() * sizeof(GpuBrought));
+    met_ = device.allocate(devices.size() * sizeof(std::int32_t));
+    meeting_.met = reinterpret_cast<std::int32_t*>(met_->data());
     faults_ = device.allocate_host(devices.size() * sizeof(GpuFault));
     aborted_ = device.allocate_host(sizeof(std::int32_t));
     meeting_.ready = reinterpret_cast<std::uint32_t*>(ready_->data());
@@ -314,7 +318,7 @@ class SharedGpuGroup final : public Group {
 
   std::vector<Device*> devices_;
   GpuMeeting meeting_;
-  std::shared_ptr<Buffer> ready_, done_, brought_, faults_, aborted_;
+  std::shared_ptr<Buffer> ready_, done_, brought_, met_, faults_, aborted_;
   std::vector<std::unique_ptr<SharedGpuRank>> ranks_;
   std::mutex mutex_;
   std::string reason_;

@@ -36,6 +36,7 @@ struct GpuMeeting {
   std::uint32_t* ready = nullptr;         // [from][to] on the GPU
   std::uint32_t* done = nullptr;          // [from][to]
   GpuBrought* brought = nullptr;          // [rank]
+  std::int32_t* met = nullptr;            // [rank]: whether the ranks met in this round
   GpuFault* faults = nullptr;             // [rank], the host's
   const std::int32_t* aborted = nullptr;  // the host's
   std::uint64_t timeout_ns = 0;

@@ -22,8 +22,8 @@ struct Fold {
   std::int64_t folded_h = 0, folded_w = 0;
   std::int64_t channels = 0;
 
-  std::int64_t folded_kh() const { return (kh + 1) / 2; }
-  std::int64_t folded_kw() const { return (kw + 1) / 2; }
+  constexpr std::int64_t folded_kh() const { return (kh + 1) / 2; }
+  constexpr std::int64_t folded_kw() const { return (kw + 1) / 2; }
   std::size_t image_bytes() const {
     return static_cast<std::size_t>(n * folded_h * folded_w * channels) * 2;
   }
