@@ -122,7 +122,8 @@ TEST(Pointwise, AnAssignmentAtTheEndOfAChainIsPartOfIt) {
   Graph graph;
   const VariableRef average = zero_variable("average", Shape{32});
   const Value x = vector(graph, "x", 32);
-  assign(average, graph.variable(average) * 0.9 + x * 0.1);
+  const Value kept = graph.variable(average) * 0.9;
+  assign(average, kept + x * 0.1);
   const Graph result = joined(std::move(graph));
   EXPECT_EQ(count(result, Op::Assign), 0);
   const Node& node = only(result, Op::PointwiseAssign);

@@ -278,7 +278,7 @@ class SharedGpuGroup final : public Group {
     flag() = 0;
   }
 
-  void abort(const std::string& reason) {
+  void stop(const std::string& reason) {
     const std::lock_guard lock(mutex_);
     if (flag() != 0) return;
     reason_ = reason;
@@ -298,7 +298,7 @@ class SharedGpuGroup final : public Group {
                           meeting_.timeout_ns / 1'000'000, name(fault.other))
             : fmt::format("{} and {} do not mean the same collective", name(rank),
                           name(fault.other));
-    abort(what);
+    stop(what);
     fail<CommError>("[comm] {}", what);
   }
 
@@ -328,7 +328,7 @@ int SharedGpuRank::size() const {
   return group_.meeting().size;
 }
 void SharedGpuRank::abort(const std::string& reason) {
-  group_.abort(reason);
+  group_.stop(reason);
 }
 void SharedGpuRank::check() {
   group_.check(rank_);
