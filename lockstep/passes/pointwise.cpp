@@ -156,12 +156,13 @@ class Joining {
   }
 
   // Whether a bundle may move to behind one more segment, which is of a later group: nothing may
-  // read a segment before that, and thus no other segment either.
+  // read a segment before that, and thus no other segment either, or wait for it.
   bool takes(const Bundle& bundle, const Segment& next) const {
     if (assigns(bundle)) return true;
     const NodeId place = group(next).last();
     const auto reads_early = [&](const Segment& segment) {
       return std::ranges::any_of(segment.outputs, [&](ValueId id) {
+        if (groups_.hurried(graph_.info(id).producer)) return true;
         return std::ranges::any_of(uses_.of(id), [&](NodeId reader) {
           return reader >= 0 && reader <= place && groups_.of(reader) != segment.group;
         });

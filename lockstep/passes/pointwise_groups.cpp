@@ -58,9 +58,11 @@ PointwiseGroups::PointwiseGroups(const Graph& graph, const Uses& uses)
       group_of_(graph.nodes().size(), -1),
       folded_(graph.nodes().size(), false),
       communicated_(graph.nodes().size(), false),
+      hurried_(graph.nodes().size(), false),
       changed_by_(index(graph.value_count()), -1) {
   find_folded();
   find_communicated();
+  find_hurried();
   find_changed();
   group_assigned();
   group_chains();
@@ -114,6 +116,15 @@ void PointwiseGroups::find_communicated() {
     communicated_[index(n)] = is_bucket(node) || std::ranges::any_of(node.inputs, [&](ValueId id) {
                                 return communicated_[index(graph_.info(id).producer)];
                               });
+  }
+}
+
+void PointwiseGroups::find_hurried() {
+  for (NodeId n = static_cast<NodeId>(graph_.nodes().size()) - 1; n >= 0; --n) {
+    const Node& node = graph_.node(n);
+    const bool passes_on = is_bucket(node) || (op_def(node.op).view && hurried_[index(n)]);
+    if (!passes_on) continue;
+    for (ValueId id : node.inputs) hurried_[index(graph_.info(id).producer)] = true;
   }
 }
 
@@ -247,6 +258,7 @@ bool PointwiseGroups::join(int a, int b) {
 
 bool PointwiseGroups::readers_stand_behind(const std::vector<NodeId>& nodes) const {
   return std::ranges::all_of(nodes, [&](NodeId n) {
+    if (hurried_[index(n)] && n != nodes.back()) return false;
     return std::ranges::all_of(uses_.of(graph_.node(n).outputs[0]), [&](NodeId reader) {
       return reader < 0 || reader > nodes.back() || contains(nodes, reader);
     });

@@ -35,12 +35,15 @@ class PointwiseGroups {
   // Whether a node computes a number from constants for elementwise nodes alone: it is in no group,
   // and every program that reads it computes it anew, which its compiler does once.
   bool folded(NodeId n) const { return folded_[static_cast<std::size_t>(n)]; }
+  // Whether a sum over replicas that runs beside the step waits for a node: it must not come later.
+  bool hurried(NodeId n) const { return hurried_[static_cast<std::size_t>(n)]; }
   // Whether a value is written into programs as a number.
   static bool is_literal(const Graph& graph, ValueId id);
 
  private:
   void find_folded();
   void find_communicated();
+  void find_hurried();
   void find_changed();
   void group_assigned();
   void group_chains();
@@ -63,6 +66,7 @@ class PointwiseGroups {
   std::vector<int> group_of_;       // by node
   std::vector<bool> folded_;        // by node
   std::vector<bool> communicated_;  // by node
+  std::vector<bool> hurried_;       // by node
   std::vector<int> changed_by_;     // by value of a variable: the node that changes it, or -1
 };
 

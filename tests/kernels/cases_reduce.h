@@ -50,6 +50,13 @@ inline std::vector<OpCase> reduce_cases() {
                        .timed = form.timed});
     }
   }
+  cases.push_back({.name = "sum_of_nothing_inside",
+                   .inputs = {f32({4, 0, 3, 2})},
+                   .build =
+                       [](Graph&, CaseInputs in) {
+                         return reduce_sum(in[0], {.axes = {1, 3}});
+                       },
+                   .differentiable = false});
   for (int axis : {0, 1, -1}) {
     cases.push_back({.name = fmt::format("argmax_{}", axis < 0 ? "last" : std::to_string(axis)),
                      .inputs = {f32({4, 5, 6})},

@@ -6,27 +6,12 @@
 #include <algorithm>
 
 #include "kernels/drawn_chains.h"
+#include "kernels/joining_kernels.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/passes/pointwise_groups.h"
 
 namespace lockstep {
 namespace {
-
-// The reference, as a backend that likes such nodes.
-class Fusing final : public Backend {
- public:
-  NodeLayouts layouts(const Graph& graph, const Node& node) const override {
-    return reference_kernels().layouts(graph, node);
-  }
-  bool fuses_activation(const Graph& graph, const Node& node,
-                        std::string_view activation) const override {
-    return reference_kernels().fuses_activation(graph, node, activation);
-  }
-  bool fuses_pointwise() const override { return true; }
-  std::size_t workspace_bytes(const Graph& graph, const Node& node) const override {
-    return reference_kernels().workspace_bytes(graph, node);
-  }
-};
 
 int count(const Graph& graph, Op op) {
   return static_cast<int>(std::ranges::count(graph.nodes(), op, &Node::op));
@@ -40,11 +25,11 @@ const Node& only(const Graph& graph, Op op) {
 // The graph joined, after a few steps of it gave what those of the graph as it is give.
 Graph joined(Graph graph) {
   Graph result = clone(graph);
-  optimize(result, Fusing());
+  optimize(result, joining_kernels());
   const auto expected = results_of_steps(make_plan(std::move(graph), reference_kernels()),
                                          reference_kernels(), host(), 3);
   const auto actual =
-      results_of_steps(make_plan(clone(result), Fusing()), reference_kernels(), host(), 3);
+      results_of_steps(make_plan(clone(result), joining_kernels()), joining_kernels(), host(), 3);
   for (const auto& [name, tensor] : expected) {
     const auto found = actual.find(name);
     // Variables that nothing reads or changes are no part of the joined graph.
@@ -159,7 +144,7 @@ TEST(Pointwise, AnAssignmentComesBehindAllThatReadTheVariable) {
   assign(counter, graph.variable(counter) + 1.0);
   graph.output("y", exp(graph.variable(counter)) * 2.0);
   const Graph result = joined(std::move(graph));
-  const Plan plan = make_plan(clone(result), Fusing());
+  const Plan plan = make_plan(clone(result), joining_kernels());
   EXPECT_EQ(plan.graph.node(plan.steps.back().node).op, Op::PointwiseAssign);
 }
 
@@ -243,12 +228,22 @@ TEST(Pointwise, WhatFollowsFromSumsOverReplicasWaitsAlone) {
   EXPECT_EQ(count(result, Op::Pointwise), 2) << print(result);
 }
 
+TEST(Pointwise, SumsOverReplicasNeedNotWaitForOthers) {
+  Graph graph;
+  for (int i = 0; i < 3; ++i) {
+    const Value sums[] = {exp(vector(graph, fmt::format("x{}", i).c_str()))};
+    graph.output(fmt::format("y{}", i), reduce_sum(all_reduce_gradients(sums)[0]));
+  }
+  const Graph result = joined(std::move(graph));
+  EXPECT_EQ(count(result, Op::Exp), 3) << print(result);
+}
+
 TEST(Pointwise, AResultLiesWhereAnOperandDies) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, Shape{10, 20}});
   graph.output("y", exp(transpose(x, Ints{1, 0})) * 2.0);
   const Graph result = joined(std::move(graph));
-  const Plan plan = make_plan(clone(result), Fusing());
+  const Plan plan = make_plan(clone(result), joining_kernels());
   const Node& node = only(plan.graph, Op::Pointwise);
   EXPECT_EQ(plan.values[static_cast<std::size_t>(node.inputs[0])].offset,
             plan.values[static_cast<std::size_t>(node.outputs[0])].offset);
@@ -267,12 +262,12 @@ TEST(Pointwise, SixteenBitsAreComputedWithInF32) {
     const Value x = cast(vector(graph, "x"), dtype);
     graph.output("y", cast(relu(x * 3.0) + x * 0.1, DType::F32));
     Graph result = clone(graph);
-    optimize(result, Fusing());
+    optimize(result, joining_kernels());
     EXPECT_EQ(only(result, Op::Pointwise).outputs.size(), 1u);
     const auto expected = results_of_steps(make_plan(std::move(graph), reference_kernels()),
                                            reference_kernels(), host(), 1);
-    const auto actual =
-        results_of_steps(make_plan(std::move(result), Fusing()), reference_kernels(), host(), 1);
+    const auto actual = results_of_steps(make_plan(std::move(result), joining_kernels()),
+                                         joining_kernels(), host(), 1);
     expect_close(actual.at("y of step 0"), expected.at("y of step 0"), 1e-2, "y");
   }
 }

@@ -1,6 +1,7 @@
 // The golden trajectories on the CPU.
 #include <gtest/gtest.h>
 
+#include "kernels/joining_kernels.h"
 #include "train/golden.h"
 
 namespace lockstep::golden {
@@ -10,8 +11,8 @@ struct GoldenLibrary {
   std::string name;
   const KernelLibrary& (*get)();
 };
-const std::vector<GoldenLibrary> kLibraries = {{"reference", reference_kernels},
-                                               {"cpu", cpu_kernels}};
+const std::vector<GoldenLibrary> kLibraries = {
+    {"reference", reference_kernels}, {"cpu", cpu_kernels}, {"joined", joining_kernels}};
 
 using GoldenCase = std::tuple<std::size_t, std::size_t, std::size_t>;  // indices into the lists
 class Golden : public ::testing::TestWithParam<GoldenCase> {};

@@ -1,13 +1,12 @@
 // Pointwise nodes: their programs are compiled where a plan is made, and launched with a table of
 // segments, which is written when the kernel is bound.
-#include <cstring>
-#include <span>
 #include <vector>
 
 #include "lockstep/graph/ops/pointwise.h"
 #include "lockstep/kernels/cuda/cuda.h"
 #include "lockstep/kernels/cuda/nvrtc.h"
 #include "lockstep/kernels/cuda/pointwise_source.h"
+#include "lockstep/kernels/cuda/pointwise_table.h"
 
 namespace lockstep {
 namespace {
@@ -29,26 +28,17 @@ class PointwiseKernel final : public Kernel {
       one_element = one_element && elements_.back() == 1;
     }
     inputs_ = form_.input_dtypes(types);
-    results_ = result_dtypes(form_.program, inputs_);
     const PointwiseSource source = pointwise_source(form_, inputs_, one_element);
     shape_ = source.shape;
     kernel_ = cuda_context(call).nvrtc().kernel(source.text, "pointwise");
   }
 
   void bind(const Binding& binding) override {
-    launches_.clear();
-    for (std::size_t segment = 0; segment < form_.count; ++segment) {
-      if (elements_[segment] == 0) continue;
-      if (launches_.empty() || launches_.back().segments == shape_.capacity) {
-        launches_.push_back(
-            {.table = std::vector<std::uint64_t>(static_cast<std::size_t>(shape_.table_words()))});
-      }
-      add(launches_.back(), segment, binding);
-    }
+    launches_ = pointwise_launches(form_, shape_, inputs_, elements_, binding);
   }
 
   void run(Stream& stream) override {
-    for (Launch& launch : launches_) {
+    for (PointwiseLaunch& launch : launches_) {
       void* arguments[] = {launch.table.data()};
       check_cuda(cudaLaunchKernel(kernel_, dim3(launch.blocks), dim3(kPointwiseThreads), arguments,
                                   0, cuda_stream(stream)),
@@ -57,44 +47,12 @@ class PointwiseKernel final : public Kernel {
   }
 
  private:
-  struct Launch {
-    std::vector<std::uint64_t> table;
-    int segments = 0;
-    unsigned blocks = 0;
-  };
-
-  // See PointwiseShape for what the words are.
-  void add(Launch& launch, std::size_t segment, const Binding& binding) const {
-    std::uint64_t* word = launch.table.data() + launch.segments * shape_.segment_words();
-    std::uint64_t packed = 1;
-    const auto put = [&](const void* address, DType dtype, bool in_packs) {
-      *word = reinterpret_cast<std::uintptr_t>(address);
-      const std::uint64_t bytes = size_of(dtype) * static_cast<std::uint64_t>(shape_.pack);
-      if (in_packs && *word % bytes != 0) packed = 0;
-      ++word;
-    };
-    for (std::size_t i = 0; i < form_.operands; ++i) {
-      put(binding.inputs[segment * form_.operands + i], inputs_[i], !form_.scalar[i]);
-    }
-    std::size_t output = segment * form_.outputs();
-    for (std::size_t i = 0; i < form_.results.size(); ++i) {
-      if (form_.targets[i] >= 0) continue;
-      put(binding.outputs[output++], results_[static_cast<std::size_t>(form_.results[i])], true);
-    }
-    *word++ = static_cast<std::uint64_t>(elements_[segment]);
-    *word = launch.blocks | packed << 32;
-    launch.blocks +=
-        static_cast<unsigned>((elements_[segment] + shape_.tile() - 1) / shape_.tile());
-    launch.table.back() = static_cast<std::uint64_t>(++launch.segments);
-  }
-
   PointwiseForm form_;
   std::vector<std::int64_t> elements_;  // by segment
   std::vector<DType> inputs_;
-  std::vector<DType> results_;
   PointwiseShape shape_;
   const void* kernel_ = nullptr;
-  std::vector<Launch> launches_;
+  std::vector<PointwiseLaunch> launches_;
 };
 
 // The values of a segment that have an element for each of its elements.

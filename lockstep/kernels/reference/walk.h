@@ -77,7 +77,7 @@ class Walk {
   // The same on the calling thread, in order.
   template <class F>
   void run_here(F&& f) const {
-    if (inner_ > 0) rows(0, rows_, f);
+    if (rows_ > 0 && inner_ > 0) rows(0, rows_, f);
   }
 
  private:
