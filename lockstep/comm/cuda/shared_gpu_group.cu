@@ -268,7 +268,7 @@ class SharedGpuGroup final : public Group {
 
   void reset() override {
     devices_.front()->enter();
-    static_cast<void>(cudaDeviceSynchronize());
+    static_cast<void>(cudaDeviceSynchronize());  // what failed there fails the copies below, too
     const std::vector<std::byte> zeros(ready_->bytes());
     devices_.front()->copy(ready_->data(), zeros.data(), zeros.size());
     devices_.front()->copy(done_->data(), zeros.data(), zeros.size());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "lockstep/kernels/axis_groups.h"
 #include "lockstep/kernels/cuda/alike.h"
 #include "lockstep/kernels/cuda/cuda.h"
 #include "lockstep/kernels/cuda/reduction.cuh"
@@ -22,26 +23,6 @@ constexpr std::int64_t kLeastColumnRows = 8;  // rows of a thread of a piece of 
 constexpr std::int64_t kMostPieces = 2048;    // of anything: what a second launch does at once
 constexpr std::int64_t kMostIndices = std::int64_t{1} << 31;
 
-// The axes of a reduction, each kind merged with its neighbours of the same kind.
-struct Groups {
-  std::vector<std::int64_t> extents;
-  std::vector<bool> reduced;
-};
-
-Groups group_axes(const Shape& shape, const Ints& axes) {
-  Groups groups;
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    if (shape[axis] == 1) continue;
-    const bool reduced = std::find(axes.begin(), axes.end(), axis) != axes.end();
-    if (groups.extents.empty() || groups.reduced.back() != reduced) {
-      groups.extents.push_back(1);
-      groups.reduced.push_back(reduced);
-    }
-    groups.extents.back() *= shape[axis];
-  }
-  return groups;
-}
-
 // (outer, reduced, inner); `direct` where the reduction has this form.
 struct Form {
   std::int64_t outer = 1;
@@ -49,7 +30,7 @@ struct Form {
   std::int64_t inner = 1;
   bool direct = true;
 
-  explicit Form(const Groups& groups) {
+  explicit Form(const AxisGroups& groups) {
     std::size_t next = 0;
     const auto take = [&](bool wanted) {
       const bool fits = next < groups.extents.size() && groups.reduced[next] == wanted;
@@ -201,7 +182,7 @@ struct ScatteredPlan {
   ScatteredAxes axes;
   int lanes = 1;
 
-  explicit ScatteredPlan(const Groups& groups) {
+  explicit ScatteredPlan(const AxisGroups& groups) {
     const std::vector<std::int64_t> strides = Shape(groups.extents).strides();
     std::vector<std::int64_t> kept, reduced;
     std::vector<std::array<std::int64_t, 1>> kept_strides, reduced_strides;
@@ -226,7 +207,7 @@ struct ScatteredPlan {
 };
 
 template <template <class> class R, class T>
-CudaFunction reduce_any(const Groups& groups, double scale) {
+CudaFunction reduce_any(const AxisGroups& groups, double scale) {
   using Total = typename R<T>::Total;
   return [plan = ScatteredPlan(groups), scale](const Binding& binding, cudaStream_t stream) {
     const T* x = binding.in<T>(0);
@@ -246,7 +227,7 @@ CudaFunction reduce_any(const Groups& groups, double scale) {
   };
 }
 
-Groups groups_of(const KernelCall& call) {
+AxisGroups groups_of(const KernelCall& call) {
   return group_axes(call.in_shape(0), call.attrs().ints("axes"));
 }
 
@@ -267,7 +248,7 @@ Way way_of(const KernelCall& call, const Form& form) {
 
 template <template <class> class R>
 std::unique_ptr<Kernel> make_reduction(const KernelCall& call, double scale) {
-  const Groups groups = groups_of(call);
+  const AxisGroups groups = groups_of(call);
   const Form form(groups);
   const Way way = way_of(call, form);
   return cuda_dispatch(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
@@ -301,7 +282,7 @@ std::unique_ptr<Kernel> make_max(const KernelCall& call) {
 
 // Totals of all pieces, of at most eight bytes each.
 std::size_t workspace_bytes(const KernelCall& call) {
-  const Groups groups = groups_of(call);
+  const AxisGroups groups = groups_of(call);
   const Form form(groups);
   const Way way = way_of(call, form);
   const int v = kPackBytes / static_cast<int>(size_of(call.in_dtype(0)));

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/kernels/axis_groups.h"
 #include "lockstep/kernels/reference/floating.h"
 #include "lockstep/kernels/reference/reference.h"
 #include "lockstep/kernels/reference/walk.h"
@@ -49,26 +50,6 @@ struct Max {
   static T join(T a, T b) { return (b > a) | (b != b) ? b : a; }
 };
 
-// The axes of a reduction, each kind merged with its neighbours of the same kind.
-struct Groups {
-  std::vector<std::int64_t> extents;
-  std::vector<bool> reduced;
-};
-
-Groups group_axes(const Shape& shape, const Ints& axes) {
-  Groups groups;
-  for (int axis = 0; axis < shape.rank(); ++axis) {
-    if (shape[axis] == 1) continue;
-    const bool reduced = std::find(axes.begin(), axes.end(), axis) != axes.end();
-    if (groups.extents.empty() || groups.reduced.back() != reduced) {
-      groups.extents.push_back(1);
-      groups.reduced.push_back(reduced);
-    }
-    groups.extents.back() *= shape[axis];
-  }
-  return groups;
-}
-
 // (outer, reduced, inner); `direct` where the reduction has this form.
 struct Form {
   std::int64_t outer = 1;
@@ -78,7 +59,7 @@ struct Form {
 };
 
 Form form_of(const Shape& shape, const Ints& axes) {
-  const Groups groups = group_axes(shape, axes);
+  const AxisGroups groups = group_axes(shape, axes);
   Form form;
   std::size_t next = 0;
   const auto take = [&](bool reduced) {
@@ -238,7 +219,7 @@ KernelFunction reduce_columns(const Form& form, double scale) {
 // Any other form: for each result, its elements by their strides.
 template <class R, class T>
 KernelFunction reduce_strided(const KernelCall& call, double scale) {
-  const Groups groups = group_axes(call.in_shape(0), call.attrs().ints("axes"));
+  const AxisGroups groups = group_axes(call.in_shape(0), call.attrs().ints("axes"));
   const std::vector<std::int64_t> strides = Shape(groups.extents).strides();
   std::vector<std::int64_t> kept_extents, kept_strides, reduced_extents, reduced_strides;
   for (std::size_t i = 0; i < groups.extents.size(); ++i) {
