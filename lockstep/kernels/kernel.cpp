@@ -100,6 +100,12 @@ bool KernelLibrary::fuses_activation(const Graph& graph, const Node& node,
   return def.fuses_activation != nullptr && def.fuses_activation(call, activation);
 }
 
+bool KernelLibrary::offers(const Graph& graph, const Node& node, std::string_view extra) const {
+  const KernelCall call{graph, node, context()};
+  const KernelDef& def = find(call);
+  return def.offers != nullptr && def.offers(call, extra);
+}
+
 bool KernelLibrary::fuses_pointwise() const {
   return std::ranges::any_of(defs(Op::Pointwise), [](const KernelDef& def) {
     return !def.name.starts_with("reference.");

@@ -130,21 +130,16 @@ class Fusing {
     if (!residual && uses_.of(node.outputs[0]).size() != 1) return false;
     std::vector<ValueId> inputs = grad.inputs;
     inputs[0] = node.inputs[0];
-    inputs.push_back(y);
     std::vector<ValueId> outputs = grad.outputs;
     Attrs attrs = grad.attrs;
     attrs.set("activation", std::string("relu"));
     attrs.set("residual", residual);
     if (residual) outputs.push_back(node.outputs[0]);
+    const bool from_input = !residual && backend_.offers(graph_, grad, "beta");
+    if (from_input) attrs.set("beta", true);
+    inputs.push_back(from_input ? beta : y);
     NodeId sum = -1;
-    if (backend_.fuses_activation(graph_, grad, "relu")) {
-      if (residual) {
-        sum = take_summands(inputs, attrs);
-      } else {
-        inputs.push_back(beta);
-        attrs.set("beta", true);
-      }
-    }
+    if (residual && backend_.offers(graph_, grad, "summands")) sum = take_summands(inputs, attrs);
     replace({relu_grad, n, sum}, {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, outputs});
     return true;
   }

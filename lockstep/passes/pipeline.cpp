@@ -3,6 +3,8 @@
 #include "lockstep/base/error.h"
 #include "lockstep/passes/dead_code.h"
 #include "lockstep/passes/fuse.h"
+#include "lockstep/passes/hand_on.h"
+#include "lockstep/passes/join_casts.h"
 #include "lockstep/passes/layout.h"
 #include "lockstep/passes/pointwise.h"
 
@@ -24,9 +26,11 @@ void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
   std::vector<std::unique_ptr<Pass>> passes;
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<Fuse>(backend));
+  passes.push_back(std::make_unique<HandOn>(backend));
   if (backend.fuses_pointwise()) passes.push_back(std::make_unique<FusePointwise>());
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<ChooseLayouts>(backend, layout_of));
+  passes.push_back(std::make_unique<JoinCasts>(backend));
   run_passes(graph, passes);
 }
 

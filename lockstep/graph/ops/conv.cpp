@@ -76,6 +76,8 @@ std::vector<ValueType> infer_conv(const OpCall& call) {
   require_same_dtype(call);
   const Shape shape = conv_shape(call.shape(0), call.shape(1), conv_options(call.attrs));
   if (call.inputs.size() > 2) require_type(call, 2, {call.dtype(0), {shape[3]}}, "the bias");
+  const ValueType sums{DType::F32, {shape[3]}};
+  if (call.attrs.has("statistics")) return {{call.dtype(0), shape}, sums, sums};
   return {{call.dtype(0), shape}};
 }
 

@@ -28,6 +28,8 @@ struct ConvOptions {
 
 // x (N, H, W, C), filter (kh, kw, C / groups, O), bias (O) → (N, H', W', O). Depthwise is
 // groups = C. Attributes: strides, dilations, padding (Ints), groups; activation, alpha if any.
+// A backend may offer the extra statistics (an attribute): two more outputs, the sums of each
+// channel of the result and of its squares, (O) in f32.
 Value conv2d(Value x, Value filter, ConvOptions options = {});
 Value conv2d(Value x, Value filter, Value bias, ConvOptions options = {});
 

@@ -127,9 +127,17 @@ std::vector<ValueType> infer_activation_grad(const OpCall& call) {
   return {call.inputs[0]};
 }
 
+// Of one value, or as a backend's extra "list" of several, each to an output of its own.
 std::vector<ValueType> infer_cast(const OpCall& call) {
-  expect_inputs(call, 1);
-  return {{dtype_named(call.attrs.text("dtype")), call.shape(0)}};
+  require(!call.inputs.empty(), "needs a value");
+  const DType dtype = dtype_named(call.attrs.text("dtype"));
+  std::vector<ValueType> types;
+  for (const ValueType& input : call.inputs) {
+    require(input.dtype == call.dtype(0), "dtypes differ: {} and {}", call.inputs[0].str(),
+            input.str());
+    types.push_back({dtype, input.shape});
+  }
+  return types;
 }
 
 std::vector<ValueType> infer_select(const OpCall& call) {

@@ -35,17 +35,35 @@ void require_relu(const Attrs& attrs) {
   ensure(kind.empty() || kind == "relu", "batch_norm cannot fuse the activation {}", kind);
 }
 
+// ReLU's mask as bits (norm.h).
+ValueType bits_of(const OpCall& call, std::size_t x) {
+  const auto dims = call.shape(x).dims();
+  Ints packed(dims.begin(), dims.end());
+  require(packed.back() % 8 == 0, "bits of {} channels do not fill bytes", packed.back());
+  packed.back() /= 8;
+  return {DType::U8, Shape(packed)};
+}
+
 std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   const ValueType channels = channels_of(call, 0, 1);
   require_channels(call, 0, channels, 1, "gamma");
   require_channels(call, 0, channels, 2, "beta");
-  if (call.inputs.size() > 3) require_type(call, 3, call.inputs[0], "the residual");
+  std::size_t own = call.inputs.size();
+  if (call.attrs.has("statistics")) {
+    const ValueType sums{DType::F32, channels.shape};
+    own -= 2;
+    require_type(call, own, sums, "the sum of each channel");
+    require_type(call, own + 1, sums, "the sum of each channel's squares");
+  }
+  if (own > 3) require_type(call, 3, call.inputs[0], "the residual");
   require_relu(call.attrs);
-  return {call.inputs[0], channels, channels};
+  std::vector<ValueType> types{call.inputs[0], channels, channels};
+  if (call.attrs.has("bits")) types.push_back(bits_of(call, 0));
+  return types;
 }
 
-// (dy, x, mean, variance, gamma[, y[, beta]][, dy2]): y where an activation is fused; what follows
-// where the backend reads it (norm.h).
+// (dy, x, mean, variance, gamma[, y][, dy2]): y, or what stands for it, where an activation is
+// fused; dy2 where the backend reads it (norm.h).
 std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
   const ValueType channels = channels_of(call, 1, 4);
   require_type(call, 0, call.inputs[1], "dy");
@@ -55,9 +73,14 @@ std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
   require_relu(call.attrs);
   if (call.attrs.has("activation")) {
     ensure(call.inputs.size() > 5, "batch_norm_grad with an activation reads the output");
-    require_type(call, 5, call.inputs[1], "y");
+    if (call.attrs.has("beta")) {
+      require_channels(call, 1, channels, 5, "beta");
+    } else if (call.attrs.has("bits")) {
+      require_type(call, 5, bits_of(call, 1), "the mask");
+    } else {
+      require_type(call, 5, call.inputs[1], "y");
+    }
   }
-  if (call.attrs.has("beta")) require_channels(call, 1, channels, 6, "beta");
   if (call.attrs.has("summands")) {
     require_type(call, call.inputs.size() - 1, call.inputs[1], "the second summand of dy");
   }

@@ -16,10 +16,17 @@ struct BatchNormResult {
 // may set the attribute activation = "relu" on the node and give it a fourth input, the residual
 // that is added before it. The gradient node is (dy, x, mean, variance, gamma) → (dx, dgamma,
 // dbeta); with the activation fused it reads the output too: (dy, x, mean, variance, gamma, y), and
-// with the residual has its gradient as a fourth output. Where the backend can use them
-// (it fuses the activation into the gradient node itself), the pass also gives it beta behind y
-// (attribute beta), from which the mask is found without y, or, with a residual, dy as two
-// summands, the second one last (attribute summands).
+// with the residual has its gradient as a fourth output.
+//
+// Extras that a backend may offer, each an attribute of the node:
+//   batch_norm       statistics: the last two inputs are the sums of x and of its squares, (C)
+//   each,
+//                      in f32, and x is not swept for them
+//   batch_norm       bits: the last output is y's sign, a bit an element, (…, C / 8) bytes: the
+//                      first of eight channels in the lowest bit
+//   batch_norm_grad  bits: those in place of y
+//   batch_norm_grad  beta: beta in place of y, whose sign is found from x; without a residual
+//   batch_norm_grad  summands: with a residual, dy is the first input and the last one, added up
 BatchNormResult batch_norm(Value x, Value gamma, Value beta, double epsilon = 1e-3);
 // Inference: with given statistics. The fusion pass may set activation = "relu" here too and give a
 // sixth input, the residual; such a node has no gradient.

@@ -1,12 +1,15 @@
 // Batch norm over the channels of (…, C), with the residual's addition and ReLU in the same sweep.
 //
 // Two sweeps, and so x is read twice: statistics (column_sums.cuh), then the result. The second
-// goes backwards, so that it begins with what the first has left in the cache, and marks what it
-// reads as done with, so that the result stays there for its reader. The second knows nothing of
-// the first: given statistics are normalised by it just so.
+// goes backwards, so that it begins with what the first has left in the cache. It knows nothing of
+// the first: given statistics are normalised by it just so, and sums that a convolution has made
+// become statistics in it.
 #include "lockstep/kernels/cuda/batch_norm.cuh"
 
 #include <limits>
+
+#include "lockstep/kernels/cuda/channel_statistics.h"
+#include "lockstep/kernels/cuda/measure.h"
 
 namespace lockstep {
 
@@ -14,17 +17,26 @@ void add_cuda_batch_norm_grad(KernelLibrary& library);  // batch_norm_grad.cu
 
 namespace {
 
+struct Statistics {
+  float mean;
+  float variance;
+};
+
 struct FinishStatistics {
   float* mean;
   float* variance;
   double share;  // one over the rows
 
   // From sums of the distances to `shift` and of their squares.
-  __device__ void operator()(int channel, double sum, double squares, float shift) const {
+  __device__ Statistics statistics(double sum, double squares, float shift) const {
     const double distance = sum * share;
     const double spread = squares * share - distance * distance;
-    mean[channel] = static_cast<float>(static_cast<double>(shift) + distance);
-    variance[channel] = static_cast<float>(spread < 0 ? 0.0 : spread);
+    return {static_cast<float>(static_cast<double>(shift) + distance),
+            static_cast<float>(spread < 0 ? 0.0 : spread)};
+  }
+  __device__ void write(int channel, const Statistics& s) const {
+    mean[channel] = s.mean;
+    variance[channel] = s.variance;
   }
 };
 
@@ -66,9 +78,16 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
   }
   finish_columns<N>(r, g, p, sums, partial, counters, memory,
                     [&](int channel, double sum, double squares) {
-                      finish(channel, sum, squares, as_float(x[channel]));
+                      finish.write(channel, finish.statistics(sum, squares, as_float(x[channel])));
                     });
 }
+
+// The sums of each channel and of its squares, or none.
+struct GivenSums {
+  const float* sums = nullptr;
+  const float* squares = nullptr;
+  FinishStatistics finish = {};
+};
 
 template <class T>
 struct Normalisation {
@@ -80,20 +99,35 @@ struct Normalisation {
   const float* mean;
   const float* variance;
   float epsilon;
-  float floor;  // 0 with ReLU, else minus infinity
+  float floor;                   // 0 with ReLU, else minus infinity
+  GivenSums given = {};          // from which mean and variance are found
+  std::uint8_t* bits = nullptr;  // where y is positive, a byte a pack; beside a residual
 };
+
+// Of a channel; where it is found from sums, one block of each tile writes it down.
+template <class T>
+__device__ __forceinline__ Statistics statistics_of(const Normalisation<T>& n, int channel,
+                                                    bool writes) {
+  const GivenSums& g = n.given;
+  if (g.sums == nullptr) return {n.mean[channel], n.variance[channel]};
+  const auto sum = static_cast<double>(g.sums[channel]);
+  const auto squares = static_cast<double>(g.squares[channel]);
+  const Statistics found = g.finish.statistics(sum, squares, 0.0F);
+  if (writes) g.finish.write(channel, found);
+  return found;
+}
 
 // y = (x - mean) · scale + beta (+ residual), and ReLU; from the last row to the first.
 template <class T, int N, bool kResidual>
-__global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
+__global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
     normalise(const ChannelRows r, const ColumnGrid g, const Normalisation<T> n) {
-  constexpr int kAtOnce = kResidual ? 2 : 4;
   alignas(16) __shared__ TileChannels means, scales, betas;
-  const ColumnPlace p = column_place<N>(r, g);
+  const ColumnPlace p = sweep_place<N>(r, g);
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
     const int channel = p.first + i;
-    means[i] = n.mean[channel];
-    scales[i] = norm_scale(n.gamma[channel], reciprocal_deviation(n.variance[channel], n.epsilon));
+    const Statistics s = statistics_of(n, channel, p.block == 0);
+    means[i] = s.mean;
+    scales[i] = norm_scale(n.gamma[channel], reciprocal_deviation(s.variance, n.epsilon));
     betas[i] = n.beta[channel];
   }
   __syncthreads();
@@ -116,26 +150,27 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
       values[i] = value < n.floor ? n.floor : value;  // a NaN goes through
     }
     store_floats<T, N>(n.y + at, values);
+    if constexpr (kResidual && N == 8) {
+      if (n.bits == nullptr) return;
+      unsigned bits = 0;
+#pragma unroll
+      for (int i = 0; i < N; ++i) bits |= values[i] > kStoredAsZero<T> ? 1U << i : 0U;
+      n.bits[at / N] = static_cast<std::uint8_t>(bits);
+    }
   };
   const std::int64_t stride = p.step * r.channels;
-  std::int64_t at = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
-  std::int64_t row = p.row;
-  for (; row + (kAtOnce - 1) * p.step < r.rows; row += kAtOnce * p.step) {
-    Raw<T, N> raws[kAtOnce];
-    Raw<T, N> added[kAtOnce];
+  const std::int64_t at = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
+  Raw<T, N> raws[kSweepRows];
+  Raw<T, N> added[kSweepRows];
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) {
-      raws[u] = load_raw_once<T, N>(n.x + at - u * stride);
-      if constexpr (kResidual) added[u] = load_raw_once<T, N>(n.residual + at - u * stride);
-    }
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) put(at - u * stride, raws[u], added[u]);
-    at -= kAtOnce * stride;
+  for (int u = 0; u < kSweepRows; ++u) {
+    if (p.row + u * p.step >= r.rows) continue;
+    raws[u] = load_raw<T, N>(n.x + at - u * stride);
+    if constexpr (kResidual) added[u] = load_raw<T, N>(n.residual + at - u * stride);
   }
-  for (; row < r.rows; row += p.step, at -= stride) {
-    Raw<T, N> added = {};
-    if constexpr (kResidual) added = load_raw_once<T, N>(n.residual + at);
-    put(at, load_raw_once<T, N>(n.x + at), added);
+#pragma unroll
+  for (int u = 0; u < kSweepRows; ++u) {
+    if (p.row + u * p.step < r.rows) put(at - u * stride, raws[u], added[u]);
   }
 }
 
@@ -151,7 +186,7 @@ template <class T, int N>
 void launch_normalise(const ChannelRows& r, const ColumnGrid& g, const Normalisation<T>& n,
                       cudaStream_t stream) {
   const auto kernel = n.residual != nullptr ? normalise<T, N, true> : normalise<T, N, false>;
-  kernel<<<g.all_blocks(), kColumnThreads, 0, stream>>>(r, g, n);
+  kernel<<<sweep_blocks(r, g), kColumnThreads, 0, stream>>>(r, g, n);
   check_launch("normalise");
 }
 
@@ -171,7 +206,10 @@ std::unique_ptr<Kernel> make_batch_norm_of(const KernelCall& call) {
   const auto counters = grids.make_counters(cuda_context(call).device());
   const auto epsilon = static_cast<float>(call.attrs().real("epsilon"));
   const float floor = floor_of(call);
-  const bool residual = call.in_count() > 3;
+  const bool given = call.attrs().has("statistics");
+  const std::size_t own = call.in_count() - (given ? 2 : 0);
+  const bool residual = own > 3;
+  const bool bits = call.attrs().has("bits");
   return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
     if (r.channels == 0) return;
     float* mean = b.out<float>(1);
@@ -182,19 +220,24 @@ std::unique_ptr<Kernel> make_batch_norm_of(const KernelCall& call) {
       check_cuda(cudaMemsetAsync(variance, 0, bytes, stream), "the variance of no rows");
       return;
     }
-    const Normalisation<T> n{b.in<T>(0),     residual ? b.in<T>(3) : nullptr,
-                             b.out<T>(0),    b.in<float>(1),
-                             b.in<float>(2), mean,
-                             variance,       epsilon,
-                             floor};
+    Normalisation<T> n{b.in<T>(0),     residual ? b.in<T>(3) : nullptr,
+                       b.out<T>(0),    b.in<float>(1),
+                       b.in<float>(2), mean,
+                       variance,       epsilon,
+                       floor};
     const FinishStatistics finish{mean, variance, 1.0 / static_cast<double>(r.rows)};
+    if (given) n.given = {b.in<float>(own), b.in<float>(own + 1), finish};
+    if (bits) n.bits = b.out<std::uint8_t>(3);
+    ensure(!bits || in_packs(r, n), "a mask in bits is of values that lie on boundaries of packs");
     auto* partial = reinterpret_cast<float*>(b.workspace);
     auto* counts = reinterpret_cast<unsigned*>(counters->data());
     if (in_packs(r, n)) {
-      launch_statistics<T, kPack<T>>(r, grids.wide, n.x, partial, counts, finish, stream);
+      if (!given) {
+        launch_statistics<T, kPack<T>>(r, grids.wide, n.x, partial, counts, finish, stream);
+      }
       launch_normalise<T, kPack<T>>(r, grids.wide, n, stream);
     } else {
-      launch_statistics<T, 1>(r, grids.narrow, n.x, partial, counts, finish, stream);
+      if (!given) launch_statistics<T, 1>(r, grids.narrow, n.x, partial, counts, finish, stream);
       launch_normalise<T, 1>(r, grids.narrow, n, stream);
     }
   });
@@ -251,14 +294,48 @@ bool fuses_relu(const KernelCall&, std::string_view activation) {
   return activation == "relu";
 }
 
+bool offers(const KernelCall& call, std::string_view extra) {
+  return extra == "bits" && packs_bits(call.input(0).type);
+}
+
+template <class T>
+std::optional<float> measure_statistics_of(CudaContext& context, DType dtype, const Shape& shape) {
+  const ChannelRows r(shape);
+  if (r.channels % kPack<T> != 0) return {};
+  const auto grids = ColumnGrids::of(r, context.multiprocessors(), T{});
+  const auto counters = grids.make_counters(context.device());
+  const Scratch x(sizeof(T) * static_cast<std::size_t>(shape.elements()));
+  const Scratch partial(grids.workspace_bytes(r));
+  const Scratch results(2 * sizeof(float) * static_cast<std::size_t>(r.channels));
+  if (x.data() == nullptr || partial.data() == nullptr || results.data() == nullptr) return {};
+  Stopwatch stopwatch;
+  fill_random(x.data(), dtype, shape.elements(), 1, stopwatch.stream());
+  auto* mean = reinterpret_cast<float*>(results.data());
+  const FinishStatistics finish{mean, mean + r.channels, 1.0 / static_cast<double>(r.rows)};
+  const auto run = [&](cudaStream_t stream) {
+    launch_statistics<T, kPack<T>>(r, grids.wide, reinterpret_cast<const T*>(x.data()),
+                                   reinterpret_cast<float*>(partial.data()),
+                                   reinterpret_cast<unsigned*>(counters->data()), finish, stream);
+    return true;
+  };
+  return stopwatch.median(run, std::numeric_limits<float>::infinity());
+}
+
 }  // namespace
+
+std::optional<float> measure_statistics(CudaContext& context, DType dtype, const Shape& shape) {
+  return cuda_dispatch_float(dtype, [&](auto zero) {
+    return measure_statistics_of<decltype(zero)>(context, dtype, shape);
+  });
+}
 
 void add_cuda_norm(KernelLibrary& library) {
   library.add(Op::BatchNorm, {.name = "cuda.batch_norm",
                               .supports = supports_batch_norm,
                               .make = make_batch_norm,
                               .workspace_bytes = workspace_bytes,
-                              .fuses_activation = fuses_relu});
+                              .fuses_activation = fuses_relu,
+                              .offers = offers});
   library.add(Op::BatchNormInference, {.name = "cuda.batch_norm_inference",
                                        .supports = supports_inference,
                                        .make = make_inference,

@@ -8,10 +8,8 @@
 
 namespace lockstep {
 
-inline constexpr int kMostTileChannels = kTilePacks * 8;
-
 // A number for each channel of a block's tile, in the block's memory.
-using TileChannels = float[kMostTileChannels];
+using TileChannels = float[kTileChannels];
 
 __device__ __forceinline__ float reciprocal_deviation(float variance, float epsilon) {
   return __frcp_rn(__fsqrt_rn(__fadd_rn(variance, epsilon)));
@@ -35,6 +33,11 @@ template <>
 inline constexpr float kStoredAsZero<__half> = 0x1p-25F;  // half the least: a tie, to even
 template <>
 inline constexpr float kStoredAsZero<__nv_bfloat16> = 0x1p-134F;
+
+// Whether the mask of a value can be kept as bits: a pack has a byte of it.
+inline bool packs_bits(const ValueType& type) {
+  return size_of(type.dtype) == 2 && type.shape[-1] % 8 == 0;
+}
 
 // Batch norm is computed in f32, with scales, offsets and statistics that are kept in it.
 inline bool has_f32_channels(const KernelCall& call, std::size_t first, std::size_t last) {

@@ -4,24 +4,24 @@
 //
 // Two sweeps: the sums (column_sums.cuh), then dx from the last row to the first, which begins with
 // what the first sweep has left in the cache. Where a residual was added, its gradient is dz: the
-// first sweep writes it, and the second reads it in place of dy and the mask. Else the mask is the
-// sign of y, and where the node has beta (behind y) y is not read at all: its sign is found from x,
-// which both sweeps read anyway. Beside a residual dy may come in two summands, which the first
-// sweep adds.
+// first sweep writes it, and the second reads it in place of dy and the mask. The mask is the sign
+// of y, which may come as bits; where the node has beta instead, it is found from x, which both
+// sweeps read anyway. Beside a residual dy may come in two summands, which the first sweep adds.
 #include "lockstep/kernels/cuda/batch_norm.cuh"
 
 namespace lockstep {
 namespace {
 
 // Where the mask of the activation comes from.
-enum class Mask { None, FromResult, FromInput };
+enum class Mask { None, FromResult, FromInput, FromBits };
 
 template <class T>
 struct NormGradient {
   const T* dy;
   const T* dy2;  // the other summand, where there is one
   const T* x;
-  const T* y;  // with Mask::FromResult
+  const T* y;                // with Mask::FromResult
+  const std::uint8_t* bits;  // with Mask::FromBits
   const float* mean;
   const float* variance;
   const float* gamma;
@@ -42,8 +42,9 @@ struct GradChannels {
 
   // Whether the activation let an element through.
   template <class T>
-  __device__ __forceinline__ bool passed(int i, float centered, float y) const {
+  __device__ __forceinline__ bool passed(int i, float centered, float y, unsigned bits) const {
     if constexpr (kMask == Mask::FromResult) return y > 0;
+    if constexpr (kMask == Mask::FromBits) return (bits >> i & 1U) != 0;
     if constexpr (kMask == Mask::FromInput) {
       return __fmaf_rn(centered, scale[i], beta[i]) > kStoredAsZero<T>;
     }
@@ -75,29 +76,28 @@ __device__ __forceinline__ GradChannels<N, kMask> load_channels(const ColumnPlac
 template <class T, int N, Mask kMask>
 struct GradPacks {
   Raw<T, N> dy, dy2, x, y;
+  unsigned bits;
 };
 
-// dbeta and dgamma, and the residual's gradient where there is one. Two rows in flight, of two or
-// three loads of 16 bytes each.
+// dbeta and dgamma, and the residual's gradient where there is one: then with a row in flight, of
+// three loads of 16 bytes or more, else with two.
 template <class T, int N, Mask kMask, bool kResidual, bool kSummed>
 __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     norm_gradient_sums(const ChannelRows r, const ColumnGrid g, const NormGradient<T> n,
                        float* partial, unsigned* counters) {
-  constexpr int kAtOnce = 2;
+  constexpr int kAtOnce = kResidual ? 1 : 2;
   __shared__ ColumnMemory memory;
   const ColumnPlace p = column_place<N>(r, g);
   const GradChannels<N, kMask> c = load_channels<N, kMask>(p, n);
   float sums[2][N] = {};
   if (p.active) {
-    // Without a residual all is read again; with it only x is.
     const auto load = [&](std::int64_t at) {
       GradPacks<T, N, kMask> packs;
-      packs.dy = kResidual ? load_raw_once<T, N>(n.dy + at) : load_raw<T, N>(n.dy + at);
-      if constexpr (kSummed) packs.dy2 = load_raw_once<T, N>(n.dy2 + at);
+      packs.dy = load_raw<T, N>(n.dy + at);
+      if constexpr (kSummed) packs.dy2 = load_raw<T, N>(n.dy2 + at);
       packs.x = load_raw<T, N>(n.x + at);
-      if constexpr (kMask == Mask::FromResult) {
-        packs.y = kResidual ? load_raw_once<T, N>(n.y + at) : load_raw<T, N>(n.y + at);
-      }
+      if constexpr (kMask == Mask::FromResult) packs.y = load_raw<T, N>(n.y + at);
+      if constexpr (kMask == Mask::FromBits) packs.bits = n.bits[at / N];
       return packs;
     };
     const auto take = [&](std::int64_t at, const GradPacks<T, N, kMask>& packs) {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float centered = __fsub_rn(x[i], c.mean[i]);
-        dz[i] = c.template passed<T>(i, centered, y[i]) ? dz[i] : 0.0F;
+        dz[i] = c.template passed<T>(i, centered, y[i], packs.bits) ? dz[i] : 0.0F;
         sums[0][i] += dz[i];
         sums[1][i] = fmaf(dz[i], centered, sums[1][i]);
       }
@@ -145,12 +145,11 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
 
 // dx, from dbeta and dgamma; dy is dz already where the residual's gradient was written.
 template <class T, int N, Mask kMask>
-__global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
+__global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
     norm_gradient(const ChannelRows r, const ColumnGrid g, const NormGradient<T> n,
                   const float share) {
-  constexpr int kAtOnce = 2;
   alignas(16) __shared__ TileChannels offsets, slopes;
-  const ColumnPlace p = column_place<N>(r, g);
+  const ColumnPlace p = sweep_place<N>(r, g);
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
     const int channel = p.first + i;
     const float rstd = reciprocal_deviation(n.variance[channel], n.epsilon);
@@ -165,9 +164,9 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
   load_shared<N>(slopes + p.side, slope);
   const auto load = [&](std::int64_t at) {
     GradPacks<T, N, kMask> packs;
-    packs.dy = load_raw_once<T, N>(n.dy + at);
-    packs.x = load_raw_once<T, N>(n.x + at);
-    if constexpr (kMask == Mask::FromResult) packs.y = load_raw_once<T, N>(n.y + at);
+    packs.dy = load_raw<T, N>(n.dy + at);
+    packs.x = load_raw<T, N>(n.x + at);
+    if constexpr (kMask == Mask::FromResult) packs.y = load_raw<T, N>(n.y + at);
     return packs;
   };
   const auto put = [&](std::int64_t at, const GradPacks<T, N, kMask>& packs) {
@@ -180,23 +179,22 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float centered = __fsub_rn(x[i], c.mean[i]);
-      const float through = c.template passed<T>(i, centered, y[i]) ? dz[i] : 0.0F;
+      const float through = c.template passed<T>(i, centered, y[i], packs.bits) ? dz[i] : 0.0F;
       x[i] = c.scale[i] * fmaf(-centered, slope[i], through - offset[i]);
     }
     store_floats<T, N>(n.dx + at, x);
   };
   const std::int64_t stride = p.step * r.channels;
-  std::int64_t at = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
-  std::int64_t row = p.row;
-  for (; row + (kAtOnce - 1) * p.step < r.rows; row += kAtOnce * p.step) {
-    GradPacks<T, N, kMask> packs[kAtOnce];
+  const std::int64_t at = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
+  GradPacks<T, N, kMask> packs[kSweepRows];
 #pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) packs[u] = load(at - u * stride);
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) put(at - u * stride, packs[u]);
-    at -= kAtOnce * stride;
+  for (int u = 0; u < kSweepRows; ++u) {
+    if (p.row + u * p.step < r.rows) packs[u] = load(at - u * stride);
   }
-  for (; row < r.rows; row += p.step, at -= stride) put(at, load(at));
+#pragma unroll
+  for (int u = 0; u < kSweepRows; ++u) {
+    if (p.row + u * p.step < r.rows) put(at - u * stride, packs[u]);
+  }
 }
 
 template <class T, int N, Mask kMask, bool kResidual, bool kSummed = false>
@@ -208,13 +206,21 @@ void launch_both(const ChannelRows& r, const ColumnGrid& g, NormGradient<T> n, f
   constexpr Mask kLeft = kResidual ? Mask::None : kMask;
   if constexpr (kResidual) n.dy = n.dresidual;
   const auto share = static_cast<float>(1.0 / static_cast<double>(r.rows));
-  norm_gradient<T, N, kLeft><<<g.all_blocks(), kColumnThreads, 0, stream>>>(r, g, n, share);
+  norm_gradient<T, N, kLeft><<<sweep_blocks(r, g), kColumnThreads, 0, stream>>>(r, g, n, share);
   check_launch("norm_gradient");
 }
 
 template <class T, int N>
 void launch(const ChannelRows& r, const ColumnGrid& g, const NormGradient<T>& n, float* partial,
             unsigned* counters, cudaStream_t stream) {
+  if constexpr (N == 8) {
+    if (n.bits != nullptr && n.dy2 == nullptr) {
+      return launch_both<T, N, Mask::FromBits, true>(r, g, n, partial, counters, stream);
+    }
+    if (n.bits != nullptr) {
+      return launch_both<T, N, Mask::FromBits, true, true>(r, g, n, partial, counters, stream);
+    }
+  }
   if (n.beta != nullptr) {
     launch_both<T, N, Mask::FromInput, false>(r, g, n, partial, counters, stream);
   } else if (n.y == nullptr) {
@@ -252,16 +258,25 @@ std::unique_ptr<Kernel> make_grad_of(const KernelCall& call) {
   const bool relu = call.attrs().has("activation");
   const bool residual = call.node.outputs.size() > 3;
   const bool has_beta = call.attrs().has("beta");
+  const bool has_bits = call.attrs().has("bits");
+  const bool has_y = relu && !has_beta && !has_bits;
   const bool summed = call.attrs().has("summands");
   return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
     if (r.channels == 0) return;
-    const NormGradient<T> n{b.in<T>(0),      summed ? b.in<T>(6) : nullptr,
-                            b.in<T>(1),      relu && !has_beta ? b.in<T>(5) : nullptr,
-                            b.in<float>(2),  b.in<float>(3),
-                            b.in<float>(4),  has_beta ? b.in<float>(6) : nullptr,
-                            b.out<T>(0),     residual ? b.out<T>(3) : nullptr,
-                            b.out<float>(1), b.out<float>(2),
-                            epsilon};
+    const NormGradient<T> n{.dy = b.in<T>(0),
+                            .dy2 = summed ? b.in<T>(6) : nullptr,
+                            .x = b.in<T>(1),
+                            .y = has_y ? b.in<T>(5) : nullptr,
+                            .bits = has_bits ? b.in<std::uint8_t>(5) : nullptr,
+                            .mean = b.in<float>(2),
+                            .variance = b.in<float>(3),
+                            .gamma = b.in<float>(4),
+                            .beta = has_beta ? b.in<float>(5) : nullptr,
+                            .dx = b.out<T>(0),
+                            .dresidual = residual ? b.out<T>(3) : nullptr,
+                            .dgamma = b.out<float>(1),
+                            .dbeta = b.out<float>(2),
+                            .epsilon = epsilon};
     if (r.rows == 0) {
       zero_channels(r, n.dgamma, stream);
       zero_channels(r, n.dbeta, stream);
@@ -272,6 +287,7 @@ std::unique_ptr<Kernel> make_grad_of(const KernelCall& call) {
     if (residual && !relu) copy_to_residual(r, n, stream);
     const bool in_packs = r.channels % kPack<T> == 0 &&
                           all_on_pack_boundaries(n.dy, n.dy2, n.x, n.y, n.dx, n.dresidual);
+    ensure(!has_bits || in_packs, "a mask in bits is of values that lie on boundaries of packs");
     if (in_packs) {
       launch<T, kPack<T>>(r, grids.wide, n, partial, counts, stream);
     } else {
@@ -293,7 +309,7 @@ std::size_t workspace_bytes(const KernelCall& call) {
 }
 
 bool supports_grad(const KernelCall& call) {
-  const bool beta_fits = !call.attrs().has("beta") || has_f32_channels(call, 6, 6);
+  const bool beta_fits = !call.attrs().has("beta") || has_f32_channels(call, 5, 5);
   const bool summed = call.attrs().has("summands");
   const bool masked = call.attrs().has("activation") && call.node.outputs.size() > 3;
   return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 2, 4) && beta_fits &&
@@ -307,9 +323,8 @@ void add_cuda_batch_norm_grad(KernelLibrary& library) {
                                   .supports = supports_grad,
                                   .make = make_grad,
                                   .workspace_bytes = workspace_bytes,
-                                  // It takes beta, and dy in two summands (ops/norm.h).
-                                  .fuses_activation = [](const KernelCall&, std::string_view kind) {
-                                    return kind == "relu";
+                                  .offers = [](const KernelCall&, std::string_view extra) {
+                                    return extra == "beta" || extra == "summands";
                                   }});
 }
 

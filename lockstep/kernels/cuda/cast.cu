@@ -7,6 +7,10 @@
 #include "lockstep/kernels/cuda/words.cuh"
 
 namespace lockstep {
+
+bool casts_in_lists(const KernelCall& call);  // cast_list.cu
+void add_cuda_cast_list(KernelLibrary& library);
+
 namespace {
 
 // Conversion that is defined for every value: out-of-range numbers become the nearest that there
@@ -50,9 +54,14 @@ std::unique_ptr<Kernel> make_select(const KernelCall& call) {
 }  // namespace
 
 void add_cuda_cast(KernelLibrary& library) {
-  library.add(
-      Op::Cast,
-      {.name = "cuda.cast", .supports = lies_alike, .make = make_cast, .layouts = follow_operands});
+  add_cuda_cast_list(library);
+  library.add(Op::Cast, {.name = "cuda.cast",
+                         .supports = lies_alike,
+                         .make = make_cast,
+                         .layouts = follow_operands,
+                         .offers = [](const KernelCall& call, std::string_view extra) {
+                           return extra == "list" && casts_in_lists(call);
+                         }});
   library.add(Op::Select, {.name = "cuda.select",
                            .supports = lies_alike,
                            .make = make_select,

@@ -5,8 +5,10 @@
 // side along the channels, a pack each, and as many rows deep as they are. A thread adds up its
 // channels in f32 over its rows, the block adds up its threads, and the last block of a tile to be
 // done adds up those of all blocks, in double and in the order of the blocks: which block that is
-// changes nothing. All blocks are on the device at once and move through memory together, so that
-// what was read last is in the cache for a sweep that begins at the end.
+// changes nothing. Tiles are narrow, a cache line of a row in 16 bits: then there are many, the
+// blocks of each are few, and so its last one is soon done with them. All blocks are on the device
+// at once and move through memory together, so that what was read last is in the cache for a sweep
+// that begins at the end.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +21,7 @@
 namespace lockstep {
 
 inline constexpr int kColumnThreads = 256;
-inline constexpr int kTilePacks = 32;     // side by side, at most: half a kilobyte of a row
+inline constexpr int kTileChannels = 64;  // at most
 inline constexpr int kBlocksInPlace = 3;  // of a multiprocessor: what their registers allow
 
 // A value as rows of channels.
@@ -43,8 +45,9 @@ struct ColumnGrid {
 
   ColumnGrid() = default;
   ColumnGrid(const ChannelRows& r, int width, int multiprocessors) {
+    const int most = kTileChannels / width;
     packs = std::max(r.channels / width, 1);
-    tiles = (packs + kTilePacks - 1) / kTilePacks;
+    tiles = (packs + most - 1) / most;
     tile_packs = (packs + tiles - 1) / tiles;
     depth = kColumnThreads / tile_packs;
     constexpr std::int64_t kLeastRows = 4;  // of a thread, below which blocks are not worth it
@@ -105,6 +108,26 @@ __device__ __forceinline__ ColumnPlace column_place(const ChannelRows& r, const 
   p.active = p.level < g.depth && p.side < p.channels;
   p.row = static_cast<std::int64_t>(p.block) * g.depth + p.level;
   p.step = static_cast<std::int64_t>(g.blocks) * g.depth;
+  return p;
+}
+
+// For a sweep that adds nothing up: a block has its tile of kSweepRows times as many rows as its
+// threads are deep, one behind the other, and there are as many blocks as that takes. Blocks are
+// started in their order, so those that run together read and write one stretch of memory; that is
+// faster than blocks that stay and step through it.
+inline constexpr int kSweepRows = 4;
+inline constexpr int kSweepsInPlace = 2;  // of a multiprocessor at least: none spills its registers
+
+inline unsigned sweep_blocks(const ChannelRows& r, const ColumnGrid& g) {
+  const std::int64_t rows = std::int64_t{g.depth} * kSweepRows;
+  return static_cast<unsigned>((r.rows + rows - 1) / rows * g.tiles);
+}
+
+template <int N>
+__device__ __forceinline__ ColumnPlace sweep_place(const ChannelRows& r, const ColumnGrid& g) {
+  ColumnPlace p = column_place<N>(r, g);
+  p.row = static_cast<std::int64_t>(p.block) * g.depth * kSweepRows + p.level;
+  p.step = g.depth;
   return p;
 }
 
@@ -193,7 +216,7 @@ __device__ void finish_columns(const ChannelRows& r, const ColumnGrid& g, const 
   add_up_block<N>(r, g, p, sums, partial, memory);
   if (!last_of_tile(g, p, counters)) return;
   constexpr int kWidth = N % 4 == 0 ? 4 : 1;
-  const int items = 2 * p.channels / kWidth;  // at most 128
+  const int items = 2 * p.channels / kWidth;  // at most 2 · kTileChannels
   const int slices = kColumnThreads / items;
   const int item = static_cast<int>(threadIdx.x) % items;
   const int slice = static_cast<int>(threadIdx.x) / items;

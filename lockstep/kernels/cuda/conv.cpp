@@ -50,6 +50,7 @@ ConvProblem problem_of(const KernelCall& call, ConvWay way) {
   p.stride_h = strides[0], p.stride_w = strides[1];
   p.dilation_h = dilations[0], p.dilation_w = dilations[1];
   p.top = padding[0], p.bottom = padding[1], p.left = padding[2], p.right = padding[3];
+  p.statistics = call.attrs().has("statistics");
   p.outputs_first = filter.layout == outputs_first();
   return p;
 }
@@ -107,19 +108,25 @@ class ConvKernel final : public Kernel {
     filter_ = problem_.way == ConvWay::GradFilter ? binding.outputs[0] : in(1);
     result_ = problem_.way == ConvWay::Forward ? binding.outputs[0] : in(back ? 0 : 1);
     if (sweep_.biased) bias_ = in(2);
-    if (binding.outputs.size() > 1) bias_grad_ = binding.outputs[1];
+    if (sum_.columns > 0) bias_grad_ = binding.outputs[1];
     workspace_ = binding.workspace;
     // Values lie at multiples of 64 bytes, but gradients that are added up together lie side by
     // side.
     if (!is_aligned(image_) || !is_aligned(result_)) solution_.plan = nullptr;
+    ensure(!problem_.statistics || solution_.plan != nullptr,
+           "a convolution with statistics lost its plan");
     if (solution_.plan == nullptr) return;
     const bool reshaped = solution_.channels > 0 || solution_.fold.has_value();
     staged_ = !problem_.outputs_first || !is_aligned(filter_) || reshaped;
     const bool changed = solution_.border || reshaped;
-    bound_.emplace(solution_.plan->bind({{ConvSolution::kImage, changed ? bordered() : image_},
-                                         {ConvSolution::kFilter, staged_ ? staging() : filter_},
-                                         {ConvSolution::kResult, result_}},
-                                        workspace_ + places_.plan));
+    CudnnPlan::Places places{{ConvSolution::kImage, changed ? bordered() : image_},
+                             {ConvSolution::kFilter, staged_ ? staging() : filter_},
+                             {ConvSolution::kResult, result_}};
+    if (problem_.statistics) {
+      places.emplace_back(ConvSolution::kSums, binding.outputs[1]);
+      places.emplace_back(ConvSolution::kSquares, binding.outputs[2]);
+    }
+    bound_.emplace(solution_.plan->bind(places, workspace_ + places_.plan));
   }
 
   void run(Stream& stream) override {
@@ -304,6 +311,11 @@ void add_cuda_conv(KernelLibrary& library) {
   KernelDef forward = definition<ConvWay::Forward>("cuda.conv2d");
   // With the bias, or in its place: one sweep over the result for both.
   forward.fuses_activation = [](const KernelCall&, std::string_view) { return true; };
+  forward.offers = [](const KernelCall& call, std::string_view extra) {
+    const bool plain = call.in_count() == 2 && !call.attrs().has("activation");
+    return extra == "statistics" && plain &&
+           statistics_pay(cuda_context(call), problem_of(call, ConvWay::Forward));
+  };
   library.add(Op::Conv2D, std::move(forward));
   library.add(Op::Conv2DGradInput, definition<ConvWay::GradInput>("cuda.conv2d_grad_input"));
   library.add(Op::Conv2DGradFilter, definition<ConvWay::GradFilter>("cuda.conv2d_grad_filter"));

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "lockstep/kernels/cuda/channel_statistics.h"
 #include "lockstep/kernels/cuda/plan_cache.h"
 
 namespace lockstep {
@@ -68,10 +69,10 @@ std::string name_of(const ConvProblem& p) {
   constexpr std::array kWays = {"forward", "grad_input", "grad_filter"};
   return fmt::format(
       "conv2d {} {} {} ({}, {}, {}, {}) ({}, {}, {}, {}) ({}, {}) strides {} {} dilations {} {} "
-      "padding {} {} {} {}",
+      "padding {} {} {} {}{}",
       kWays[static_cast<std::size_t>(p.way)], name_of(p.dtype), name_of(p.filter_dtype), p.n, p.h,
       p.w, p.c, p.kh, p.kw, p.in, p.o, p.oh, p.ow, p.stride_h, p.stride_w, p.dilation_h,
-      p.dilation_w, p.top, p.bottom, p.left, p.right);
+      p.dilation_w, p.top, p.bottom, p.left, p.right, p.statistics ? " statistics" : "");
 }
 
 void describe(const ConvProblem& p, CudnnGraph& graph) {
@@ -84,8 +85,11 @@ void describe(const ConvProblem& p, CudnnGraph& graph) {
                               .after = {p.bottom, p.right}};
   switch (p.way) {
     case ConvWay::Forward:
-      return graph.convolve(conv, ConvSolution::kImage, ConvSolution::kFilter,
-                            ConvSolution::kResult);
+      graph.convolve(conv, ConvSolution::kImage, ConvSolution::kFilter, ConvSolution::kResult);
+      if (!p.statistics) return;
+      graph.tensor(cudnn_channels(DType::F32, p.o));
+      graph.tensor(cudnn_channels(DType::F32, p.o));
+      return graph.statistics(ConvSolution::kResult, ConvSolution::kSums, ConvSolution::kSquares);
     case ConvWay::GradInput:
       return graph.grad_input(conv, ConvSolution::kResult, ConvSolution::kFilter,
                               ConvSolution::kImage);
@@ -124,12 +128,17 @@ bool has_few_channels(const ConvProblem& p) {
          p.way != ConvWay::GradInput && is_even(p) && p.operations() >= kSmall;
 }
 
+// What a choice about a problem is kept under, on this GPU with this cuDNN.
+std::string key_of(CudaContext& context, std::string_view choice, const ConvProblem& p) {
+  const Gpu& gpu = context.gpu();
+  return fmt::format("{} {}.{} cudnn {} {} {}", gpu.model, gpu.major, gpu.minor,
+                     context.cudnn().version, choice, name_of(p));
+}
+
 ConvSolution fastest_way(CudaContext& context, const ConvProblem& p) {
   const std::vector<ConvSolution> ways = ways_of_few_channels(context, p);
   if (ways.empty()) return {};
-  const Gpu& gpu = context.gpu();
-  const std::string key = fmt::format("{} {}.{} cudnn {} way of {}", gpu.model, gpu.major,
-                                      gpu.minor, context.cudnn().version, name_of(p));
+  const std::string key = key_of(context, "way of", p);
   if (const auto known = context.plans().find(key)) {
     const int index = std::atoi(known->c_str());
     if (index >= 0 && index < static_cast<int>(ways.size())) {
@@ -160,6 +169,26 @@ ConvSolution solve_conv(CudaContext& context, const ConvProblem& problem) {
   if (auto plan = plan_for(context, with_border(p, border)))
     return {.plan = std::move(plan), .border = border};
   return {};
+}
+
+bool statistics_pay(CudaContext& context, const ConvProblem& problem) {
+  if (is_empty(problem) || problem.operations() < kSmall || !context.measure) return false;
+  ConvProblem with = problem;
+  with.statistics = true;
+  const ConvSolution both = solve_conv(context, with);
+  const ConvSolution alone = solve_conv(context, problem);
+  if (both.plan == nullptr) return false;
+  if (alone.plan == nullptr) return true;
+  const std::string key = key_of(context, "pays:", with);
+  if (const auto known = context.plans().find(key)) return *known == "1";
+  constexpr float kNever = std::numeric_limits<float>::infinity();
+  const float apart = measure_plan(*alone.plan).value_or(kNever) +
+                      measure_statistics(context, problem.dtype,
+                                         Shape{problem.n * problem.oh * problem.ow, problem.o})
+                          .value_or(kNever);
+  const bool pays = measure_plan(*both.plan).value_or(kNever) < apart;
+  context.plans().keep(key, pays ? "1" : "0");
+  return pays;
 }
 
 }  // namespace lockstep

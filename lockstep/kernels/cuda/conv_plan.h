@@ -16,6 +16,8 @@ struct ConvSolution {
   static constexpr CudnnGraph::Id kImage = 1;
   static constexpr CudnnGraph::Id kFilter = 2;  // as (o, kh, kw, in)
   static constexpr CudnnGraph::Id kResult = 3;
+  static constexpr CudnnGraph::Id kSums = 4;  // with statistics
+  static constexpr CudnnGraph::Id kSquares = 5;
 
   std::shared_ptr<const CudnnPlan> plan = nullptr;  // none: not at all
   std::optional<Border> border = {};                // that the plan's image has
@@ -25,5 +27,8 @@ struct ConvSolution {
 
 // The same for the same problem, however often it is asked for.
 ConvSolution solve_conv(CudaContext& context, const ConvProblem& problem);
+
+// Whether a convolution with statistics is faster than one without and a sweep over its result.
+bool statistics_pay(CudaContext& context, const ConvProblem& problem);
 
 }  // namespace lockstep

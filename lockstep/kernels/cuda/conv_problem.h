@@ -20,6 +20,7 @@ struct ConvProblem {
   std::int64_t stride_h = 1, stride_w = 1;
   std::int64_t dilation_h = 1, dilation_w = 1;
   std::int64_t top = 0, bottom = 0, left = 0, right = 0;
+  bool statistics = false;  // forward: the sums of the result's channels and of their squares too
   bool outputs_first = false;  // the filter lies as (o, kh, kw, in), not row-major
 
   std::int64_t image_elements() const { return n * h * w * c; }

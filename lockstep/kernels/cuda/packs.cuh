@@ -71,12 +71,6 @@ __device__ __forceinline__ Raw<T, N> load_raw(const T* from) {
   return *reinterpret_cast<const Raw<T, N>*>(from);
 }
 
-// The same for what is not read again soon: the first to leave the cache.
-template <class T, int N>
-__device__ __forceinline__ Raw<T, N> load_raw_once(const T* from) {
-  return __ldcs(reinterpret_cast<const Raw<T, N>*>(from));
-}
-
 template <class T, int N>
 __device__ __forceinline__ void unpack(const Raw<T, N>& raw, float (&values)[N]) {
   const T* elements = reinterpret_cast<const T*>(&raw);

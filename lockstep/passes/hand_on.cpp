@@ -1,0 +1,107 @@
+#include "lockstep/passes/hand_on.h"
+
+#include <map>
+#include <utility>
+
+#include "lockstep/passes/uses.h"
+
+namespace lockstep {
+namespace {
+
+class HandingOn {
+ public:
+  HandingOn(const Graph& graph, const Backend& backend)
+      : graph_(graph), backend_(backend), uses_(graph), rewriter_(graph) {}
+
+  Graph run() {
+    for (const Node& node : graph_.nodes()) {
+      if (node.op == Op::Conv2D && gives_statistics(node)) {
+        const std::vector<Value> outputs = write(node, {}, "statistics");
+        statistics_[node.outputs[0]] = {outputs[1], outputs[2]};
+      } else if (node.op == Op::BatchNorm) {
+        write_norm(node);
+      } else if (node.op == Op::BatchNormGrad && bits_.contains(masking(node))) {
+        std::vector<Value> inputs = rewriter_.map(node.inputs);
+        inputs[kMask] = bits_.at(masking(node));
+        write(node, inputs, "bits");
+      } else {
+        rewriter_.copy(node);
+      }
+    }
+    return rewriter_.finish();
+  }
+
+ private:
+  static constexpr std::size_t kMask = 5;  // the input of batch norm's gradient
+
+  // The result of ReLU that masks the gradient of a batch norm, or -1.
+  static ValueId masking(const Node& grad) {
+    if (!grad.attrs.has("activation") || grad.attrs.has("beta")) return -1;
+    return grad.inputs[kMask];
+  }
+
+  bool is_read_by(ValueId id, Op op, std::size_t input) const {
+    for (NodeId reader : uses_.of(id)) {
+      if (reader < 0) continue;
+      const Node& node = graph_.node(reader);
+      if (node.op == op && node.inputs.size() > input && node.inputs[input] == id) return true;
+    }
+    return false;
+  }
+
+  bool gives_statistics(const Node& conv) const {
+    return is_read_by(conv.outputs[0], Op::BatchNorm, 0) &&
+           backend_.offers(graph_, conv, "statistics");
+  }
+
+  bool gives_bits(const Node& norm) const {
+    return norm.attrs.has("activation") && norm.inputs.size() > 3 &&
+           is_read_by(norm.outputs[0], Op::BatchNormGrad, kMask) &&
+           backend_.offers(graph_, norm, "bits");
+  }
+
+  void write_norm(const Node& node) {
+    std::vector<Value> inputs = rewriter_.map(node.inputs);
+    Attrs attrs = node.attrs;
+    const bool bits = gives_bits(node);
+    if (bits) attrs.set("bits", true);
+    if (const auto known = statistics_.find(node.inputs[0]); known != statistics_.end()) {
+      attrs.set("statistics", true);
+      inputs.insert(inputs.end(), {known->second.first, known->second.second});
+    }
+    const std::vector<Value> outputs = write_as(node, inputs, std::move(attrs));
+    if (bits) bits_[node.outputs[0]] = outputs.back();
+  }
+
+  // The node with an extra, and other inputs where there are any.
+  std::vector<Value> write(const Node& node, const std::vector<Value>& inputs,
+                           std::string_view extra) {
+    Attrs attrs = node.attrs;
+    attrs.set(std::string(extra), true);
+    return write_as(node, inputs.empty() ? rewriter_.map(node.inputs) : inputs, std::move(attrs));
+  }
+
+  std::vector<Value> write_as(const Node& node, const std::vector<Value>& inputs, Attrs attrs) {
+    Graph::NameScope scope(rewriter_.target(), node.name);
+    std::vector<Value> outputs = rewriter_.target().add(node.op, inputs, std::move(attrs));
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      rewriter_.set(node.outputs[i], outputs[i]);
+    }
+    return outputs;
+  }
+
+  const Graph& graph_;
+  const Backend& backend_;
+  Uses uses_;
+  std::map<ValueId, std::pair<Value, Value>> statistics_;  // by what they are of
+  std::map<ValueId, Value> bits_;
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+void HandOn::run(Graph& graph) {
+  graph = HandingOn(graph, backend_).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+// What only a GPU's kernels offer (ops/norm.h, ops/conv.h): a convolution's statistics for the norm
+// behind it, a mask in bits, lists of casts; that they are used, and right.
+#include "gpu/gpu.h"
+#include "kernels/op_case_check.h"
+
+namespace lockstep {
+namespace {
+
+// relu(norm(conv(x)) (+ residual)), large enough for plans to be measured.
+OpCase block(const char* name, bool residual, std::int64_t channels) {
+  return {
+      .name = name,
+      .inputs = {f32({8, 28, 28, 64}), f32_uniform({3, 3, 64, channels}, -0.1, 0.1),
+                 f32_positive({channels}), f32({channels}), f32({8, 28, 28, channels})},
+      .build =
+          [residual](Graph&, CaseInputs in) {
+            const Value x = conv2d(in[0], in[1], {.padding = {1, 1, 1, 1}});
+            const BatchNormResult norm = batch_norm(x, in[2], in[3]);
+            const Value y = relu(residual ? add(norm.y, in[4]) : mul(norm.y, in[4]));
+            return std::vector<Value>{y, norm.mean, norm.variance};
+          },
+      // Rounding turns the sign of a few elements close to zero, and the whole of their gradient.
+      .small_tolerance = 5e-2};
+}
+
+Graph optimized(const OpCase& op_case, DType dtype) {
+  Graph graph = build_mixed_graph(op_case, dtype);
+  optimize(graph, gpu_kernels());
+  return graph;
+}
+
+int count(const Graph& graph, Op op, const char* attribute) {
+  return static_cast<int>(std::ranges::count_if(
+      graph.nodes(), [&](const Node& node) { return node.op == op && node.attrs.has(attribute); }));
+}
+
+TEST(GpuExtras, AResidualBlockKeepsItsMaskInBitsAndAgreesWithTheCpu) {
+  LOCKSTEP_NEEDS_GPU();
+  const OpCase residual = block("residual_block", true, 64);
+  for (const DType dtype : {DType::F16, DType::BF16}) {
+    SCOPED_TRACE(name_of(dtype));
+    const Graph graph = optimized(residual, dtype);
+    EXPECT_EQ(count(graph, Op::BatchNorm, "bits"), 1) << print(graph);
+    EXPECT_EQ(count(graph, Op::BatchNormGrad, "bits"), 1);
+    expect_agreement_in(residual, dtype, gpu_kernels(), gpu());
+  }
+}
+
+TEST(GpuExtras, AMaskOfChannelsThatDoNotFillBytesIsTheResult) {
+  LOCKSTEP_NEEDS_GPU();
+  const OpCase odd = block("odd_block", true, 36);
+  EXPECT_EQ(count(optimized(odd, DType::F16), Op::BatchNorm, "bits"), 0);
+  expect_agreement_in(odd, DType::F16, gpu_kernels(), gpu());
+}
+
+TEST(GpuExtras, AConvolutionsStatisticsAreThoseOfItsResult) {
+  LOCKSTEP_NEEDS_GPU();
+  // As the pass writes it, whether it pays or not.
+  OpCase given = block("statistics", false, 64);
+  given.differentiable = false;
+  given.build = [](Graph& graph, CaseInputs in) {
+    const Value image = cast(in[0], DType::F16);
+    const Value filter = cast(in[1], DType::F16);
+    Attrs attrs{{"strides", Ints{1, 1}},
+                {"dilations", Ints{1, 1}},
+                {"padding", Ints{1, 1, 1, 1}},
+                {"groups", std::int64_t{1}},
+                {"statistics", true}};
+    const auto conv = graph.add(Op::Conv2D, std::vector<Value>{image, filter}, attrs);
+    return std::vector<Value>{cast(conv[0], DType::F32), conv[1], conv[2]};
+  };
+  OpCase apart = given;
+  apart.build = [](Graph&, CaseInputs in) {
+    const Value y = conv2d(in[0], in[1], {.padding = {1, 1, 1, 1}});
+    return std::vector<Value>{y, reduce_sum(y, {.axes = {0, 1, 2}}),
+                              reduce_sum(square(y), {.axes = {0, 1, 2}})};
+  };
+  CaseRun have(given, build_graph(given, DType::F32).graph, gpu_kernels(), gpu());
+  CaseRun want(apart, build_graph(apart, DType::F32).graph, cpu_kernels());
+  round_inputs(have.executor(), DType::F16);
+  round_inputs(want.executor(), DType::F16);
+  have.run();
+  want.run();
+  expect_close(have, want, 1e-2);
+}
+
+TEST(GpuExtras, ManyCastsInOneLaunchRoundAsOneByOne) {
+  LOCKSTEP_NEEDS_GPU();
+  for (const DType dtype : {DType::F16, DType::BF16}) {
+    SCOPED_TRACE(name_of(dtype));
+    OpCase casts{.name = "casts", .inputs = {}, .build = {}, .differentiable = false};
+    for (const std::int64_t n : {1, 7, 8, 9, 0, 16384, 16385, 100003}) {
+      for (int copy = 0; copy < 20; ++copy) casts.inputs.push_back(f32({n + copy % 2}));
+    }
+    OpCase listed = casts;
+    listed.build = [dtype](Graph& graph, CaseInputs in) {
+      const auto attrs = [](DType to) { return Attrs{{"dtype", std::string(name_of(to))}}; };
+      const std::vector<Value> all(in.begin(), in.end());
+      return graph.add(Op::Cast, graph.add(Op::Cast, all, attrs(dtype)), attrs(DType::F32));
+    };
+    casts.build = [dtype](Graph&, CaseInputs in) {
+      std::vector<Value> values;
+      for (const Value& x : in) values.push_back(cast(cast(x, dtype), DType::F32));
+      return values;
+    };
+    CaseRun have(listed, build_graph(listed, DType::F32).graph, gpu_kernels(), gpu());
+    CaseRun want(casts, build_graph(casts, DType::F32).graph, reference_kernels());
+    have.run();
+    want.run();
+    expect_close(have, want, 0.0);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,138 @@
+// Extras that a backend offers, and which nodes then have them: a backend that offers all stands
+// for a GPU's.
+#include "lockstep/passes/hand_on.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lockstep/autodiff/gradients.h"
+#include "lockstep/graph/ops/ops.h"
+#include "lockstep/passes/join_casts.h"
+#include "lockstep/passes/pipeline.h"
+#include "zero_variable.h"
+
+namespace lockstep {
+namespace {
+
+class Generous final : public Backend {
+ public:
+  explicit Generous(bool offers) : offers_(offers) {}
+  NodeLayouts layouts(const Graph&, const Node& node) const override {
+    return {std::vector<Layout>(node.inputs.size()), std::vector<Layout>(node.outputs.size())};
+  }
+  bool fuses_activation(const Graph&, const Node&, std::string_view) const override { return true; }
+  bool offers(const Graph&, const Node&, std::string_view) const override { return offers_; }
+  std::size_t workspace_bytes(const Graph&, const Node&) const override { return 0; }
+
+ private:
+  bool offers_;
+};
+
+Graph optimized(Graph graph, bool offers) {
+  optimize(graph, Generous(offers));
+  return graph;
+}
+
+std::vector<const Node*> all(const Graph& graph, Op op) {
+  std::vector<const Node*> nodes;
+  for (const Node& node : graph.nodes()) {
+    if (node.op == op) nodes.push_back(&node);
+  }
+  return nodes;
+}
+
+const Node& only(const Graph& graph, Op op) {
+  const auto nodes = all(graph, op);
+  EXPECT_EQ(nodes.size(), 1u);
+  return *nodes.at(0);
+}
+
+// relu(norm(conv(x)) (+ x)) with its gradients.
+Graph block(bool residual) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::F16, Shape{2, 6, 6, 16}});
+  const Value w = graph.input("w", {DType::F16, Shape{1, 1, 16, 16}});
+  const Value gamma = graph.input("gamma", {DType::F32, Shape{16}});
+  const Value beta = graph.input("beta", {DType::F32, Shape{16}});
+  const BatchNormResult norm = batch_norm(conv2d(x, w), gamma, beta);
+  const Value y = relu(residual ? norm.y + x : norm.y);
+  graph.output("y", y);
+  const std::vector<Value> targets = {x, w, gamma, beta};
+  const std::vector<Value> grads = gradients(reduce_sum(full_precision(y)), targets);
+  for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
+  return graph;
+}
+
+TEST(HandOn, AConvolutionGivesTheNormBehindItItsStatistics) {
+  const Graph graph = optimized(block(false), true);
+  const Node& conv = only(graph, Op::Conv2D);
+  const Node& norm = only(graph, Op::BatchNorm);
+  ASSERT_EQ(conv.outputs.size(), 3u);
+  EXPECT_EQ(graph.type(conv.outputs[1]), (ValueType{DType::F32, Shape{16}}));
+  ASSERT_EQ(norm.inputs.size(), 5u);
+  EXPECT_EQ(norm.inputs[3], conv.outputs[1]);
+  EXPECT_EQ(norm.inputs[4], conv.outputs[2]);
+}
+
+TEST(HandOn, ANormWithAResidualGivesItsGradientTheMaskAsBits) {
+  const Graph graph = optimized(block(true), true);
+  const Node& norm = only(graph, Op::BatchNorm);
+  const Node& grad = only(graph, Op::BatchNormGrad);
+  ASSERT_EQ(norm.outputs.size(), 4u);
+  EXPECT_EQ(graph.type(norm.outputs[3]), (ValueType{DType::U8, Shape{2, 6, 6, 2}}));
+  EXPECT_EQ(norm.inputs.size(), 6u);
+  EXPECT_EQ(grad.inputs[5], norm.outputs[3]);
+}
+
+TEST(HandOn, WithoutAResidualTheMaskIsFoundFromBetaAndTheResultIsNotRead) {
+  const Graph graph = optimized(block(false), true);
+  const Node& norm = only(graph, Op::BatchNorm);
+  const Node& grad = only(graph, Op::BatchNormGrad);
+  EXPECT_EQ(norm.outputs.size(), 3u);
+  EXPECT_EQ(grad.inputs[5], norm.inputs[2]);
+  EXPECT_EQ(std::ranges::count(grad.inputs, norm.outputs[0]), 0);
+}
+
+TEST(HandOn, WhatIsNotOfferedIsNotAskedFor) {
+  const Graph graph = optimized(block(true), false);
+  EXPECT_EQ(only(graph, Op::Conv2D).outputs.size(), 1u);
+  EXPECT_EQ(only(graph, Op::BatchNorm).inputs.size(), 4u);
+  EXPECT_EQ(only(graph, Op::BatchNorm).outputs.size(), 3u);
+  EXPECT_EQ(only(graph, Op::BatchNormGrad).inputs[5], only(graph, Op::BatchNorm).outputs[0]);
+}
+
+// Two weights in 16 bits, and what is computed with them read in f32 by one node.
+Graph weighted() {
+  Graph graph;
+  const Value x = graph.input("x", {DType::F16, Shape{4, 8}});
+  const Value u = cast(graph.variable(zero_variable("u", {8, 8})), DType::F16);
+  const Value a = matmul(x, u);
+  const Value v = cast(graph.variable(zero_variable("v", {8, 8})), DType::F16);
+  const Value b = matmul(a, v);
+  graph.output("sum", add(cast(a, DType::F32), cast(b, DType::F32)));
+  return graph;
+}
+
+TEST(JoinCasts, ThoseOfVariablesAndThoseWithTheSameReaderBecomeOneEach) {
+  Graph graph = weighted();
+  JoinCasts(Generous(true)).run(graph);
+  verify(graph);
+  const auto casts = all(graph, Op::Cast);
+  ASSERT_EQ(casts.size(), 2u);
+  for (const Node* cast : casts) {
+    EXPECT_EQ(cast->inputs.size(), 2u);
+    EXPECT_EQ(cast->outputs.size(), 2u);
+  }
+  EXPECT_EQ(graph.type(casts[0]->outputs[1]), (ValueType{DType::F16, Shape{8, 8}}));
+  EXPECT_TRUE(std::ranges::is_permutation(only(graph, Op::Add).inputs, casts[1]->outputs));
+}
+
+TEST(JoinCasts, LeavesThemWhereTheBackendTakesNoLists) {
+  Graph graph = weighted();
+  JoinCasts(Generous(false)).run(graph);
+  EXPECT_EQ(all(graph, Op::Cast).size(), 4u);
+}
+
+}  // namespace
+}  // namespace lockstep
