@@ -83,6 +83,76 @@ class Fusing {
     replace({n, next}, {node.name, node.op, std::move(attrs), node.inputs, activation.outputs});
   }
 
+  // Where the residual of a batch norm is another's result and nobody else reads that, both become
+  // one node, and so do their gradients: all or nothing.
+  bool join_projection(NodeId n, NodeId add, NodeId relu) {
+    const Node& norm = graph_.node(n);
+    const Node& sum = graph_.node(add);
+    const ValueId residual = sum.inputs[sum.inputs[0] == norm.outputs[0] ? 1 : 0];
+    const NodeId o = graph_.info(residual).producer;
+    const Node& other = graph_.node(o);
+    if (norm.op != Op::BatchNorm || other.op != Op::BatchNorm || other.inputs.size() != 3 ||
+        residual != other.outputs[0] || uses_.only(residual) != add || unit_of(o) != nullptr ||
+        other.attrs.real("epsilon") != norm.attrs.real("epsilon") ||
+        graph_.type(other.inputs[1]) != graph_.type(norm.inputs[1]) ||
+        !backend_.offers(graph_, norm, "projection")) {
+      return false;
+    }
+    const ValueId y = graph_.node(relu).outputs[0];
+    const NodeId grad = grad_of(norm);
+    const NodeId other_grad = grad_of(other);
+    if ((grad >= 0) != (other_grad >= 0)) return false;
+    if (grad >= 0 && !join_projected_grads(grad, other_grad, y)) return false;
+    std::vector<ValueId> inputs = norm.inputs;
+    inputs.insert(inputs.end(), other.inputs.begin(), other.inputs.end());
+    const std::vector<ValueId> outputs{y, norm.outputs[1], norm.outputs[2], other.outputs[1],
+                                       other.outputs[2]};
+    Attrs attrs = norm.attrs;
+    attrs.set("activation", std::string("relu"));
+    attrs.set("projection", true);
+    replace({n, o, add, relu}, {norm.name, Op::BatchNorm, std::move(attrs), inputs, outputs});
+    return true;
+  }
+
+  // Both read the same masked gradient, and only they do.
+  bool join_projected_grads(NodeId n, NodeId o, ValueId y) {
+    const Node& grad = graph_.node(n);
+    const Node& other = graph_.node(o);
+    const NodeId relu_grad = masked_by(grad, y);
+    if (relu_grad < 0 || other.inputs[0] != grad.inputs[0]) return false;
+    if (uses_.of(grad.inputs[0]).size() != 2) return false;
+    std::vector<ValueId> inputs = grad.inputs;
+    inputs[0] = graph_.node(relu_grad).inputs[0];
+    inputs.push_back(y);
+    inputs.insert(inputs.end(), other.inputs.begin() + 1, other.inputs.end());
+    Attrs attrs = grad.attrs;
+    attrs.set("activation", std::string("relu"));
+    attrs.set("projection", true);
+    NodeId sum = -1;
+    if (backend_.offers(graph_, grad, "summands")) sum = take_summands(inputs, attrs);
+    std::vector<ValueId> outputs = grad.outputs;
+    outputs.insert(outputs.end(), other.outputs.begin(), other.outputs.end());
+    replace({relu_grad, n, o, sum},
+            {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, outputs});
+    return true;
+  }
+
+  // The gradient of a batch norm, or -1.
+  NodeId grad_of(const Node& norm) const {
+    for (NodeId reader : uses_.of(norm.outputs[1])) {
+      if (reader >= 0 && graph_.node(reader).op == Op::BatchNormGrad) return reader;
+    }
+    return -1;
+  }
+
+  // The node that masks what a gradient reads by the sign of y, or -1.
+  NodeId masked_by(const Node& grad, ValueId y) const {
+    const NodeId n = graph_.info(grad.inputs[0]).producer;
+    const Node& node = graph_.node(n);
+    const bool masks = node.op == Op::ActivationGrad && node.attrs.text("kind") == "relu";
+    return masks && node.inputs[1] == y ? n : -1;
+  }
+
   // batch norm → (add →) relu, and behind it relu_grad → batch norm grad: both or none. With given
   // statistics there is no batch norm grad, and a relu_grad stays as it is.
   void join_norm(NodeId n) {
@@ -105,15 +175,13 @@ class Fusing {
     if (relu < 0 || !is_relu(graph_.node(relu))) return;
     if (unit_of(relu) != nullptr) return;  // both sides of the addition are norms: one has it
     if (!backend_.fuses_activation(graph_, norm, "relu")) return;
+    if (add >= 0 && join_projection(n, add, relu)) return;
 
     const ValueId y = graph_.node(relu).outputs[0];
     std::vector<ValueId> outputs = norm.outputs;
     outputs[0] = y;
     if (norm.op == Op::BatchNorm) {
-      NodeId norm_grad = -1;
-      for (NodeId reader : uses_.of(norm.outputs[1])) {
-        if (reader >= 0 && graph_.node(reader).op == Op::BatchNormGrad) norm_grad = reader;
-      }
+      const NodeId norm_grad = grad_of(norm);
       if (norm_grad >= 0 && !join_norm_grad(norm_grad, y, norm.inputs[2], add >= 0)) return;
     }
     Attrs attrs = norm.attrs;
@@ -123,10 +191,9 @@ class Fusing {
 
   bool join_norm_grad(NodeId n, ValueId y, ValueId beta, bool residual) {
     const Node& grad = graph_.node(n);
-    const NodeId relu_grad = graph_.info(grad.inputs[0]).producer;
+    const NodeId relu_grad = masked_by(grad, y);
+    if (relu_grad < 0) return false;
     const Node& node = graph_.node(relu_grad);
-    if (node.op != Op::ActivationGrad || node.attrs.text("kind") != "relu") return false;
-    if (node.inputs[1] != y) return false;
     if (!residual && uses_.of(node.outputs[0]).size() != 1) return false;
     std::vector<ValueId> inputs = grad.inputs;
     inputs[0] = node.inputs[0];

@@ -1,5 +1,6 @@
 #include "lockstep/passes/hand_on.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -32,7 +33,8 @@ class HandingOn {
   }
 
  private:
-  static constexpr std::size_t kMask = 5;  // the input of batch norm's gradient
+  static constexpr std::size_t kMask = 5;        // the input of batch norm's gradient
+  static constexpr std::size_t kProjection = 3;  // the input of a batch norm that has one
 
   // The result of ReLU that masks the gradient of a batch norm, or -1.
   static ValueId masking(const Node& grad) {
@@ -50,8 +52,18 @@ class HandingOn {
   }
 
   bool gives_statistics(const Node& conv) const {
-    return is_read_by(conv.outputs[0], Op::BatchNorm, 0) &&
+    const ValueId y = conv.outputs[0];
+    return (is_read_by(y, Op::BatchNorm, 0) || is_projection(y)) &&
            backend_.offers(graph_, conv, "statistics");
+  }
+
+  bool is_projection(ValueId id) const {
+    return std::ranges::any_of(uses_.of(id), [&](NodeId reader) {
+      if (reader < 0) return false;
+      const Node& node = graph_.node(reader);
+      return node.op == Op::BatchNorm && node.attrs.has("projection") &&
+             node.inputs[kProjection] == id;
+    });
   }
 
   bool gives_bits(const Node& norm) const {
@@ -65,9 +77,15 @@ class HandingOn {
     Attrs attrs = node.attrs;
     const bool bits = gives_bits(node);
     if (bits) attrs.set("bits", true);
-    if (const auto known = statistics_.find(node.inputs[0]); known != statistics_.end()) {
-      attrs.set("statistics", true);
+    const auto take_statistics = [&](ValueId of, const char* attribute) {
+      const auto known = statistics_.find(of);
+      if (known == statistics_.end()) return;
+      attrs.set(attribute, true);
       inputs.insert(inputs.end(), {known->second.first, known->second.second});
+    };
+    take_statistics(node.inputs[0], "statistics");
+    if (attrs.has("projection")) {
+      take_statistics(node.inputs[kProjection], "projected_statistics");
     }
     const std::vector<Value> outputs = write_as(node, inputs, std::move(attrs));
     if (bits) bits_[node.outputs[0]] = outputs.back();

@@ -53,6 +53,40 @@ TEST(GpuExtras, AMaskOfChannelsThatDoNotFillBytesIsTheResult) {
   expect_agreement_in(odd, DType::F16, gpu_kernels(), gpu());
 }
 
+// relu(norm(conv(x)) + norm(conv(x))), and behind it a sum, so that its gradient has two summands.
+OpCase projected_block(const char* name, std::int64_t channels) {
+  return {.name = name,
+          .inputs = {f32({8, 28, 28, 64}), f32_uniform({3, 3, 64, channels}, -0.1, 0.1),
+                     f32_positive({channels}), f32({channels}),
+                     f32_uniform({1, 1, 64, channels}, -0.3, 0.3), f32_positive({channels}),
+                     f32({channels}), f32({8, 28, 28, channels})},
+          .build =
+              [](Graph&, CaseInputs in) {
+                const Value x = conv2d(in[0], in[1], {.padding = {1, 1, 1, 1}});
+                const BatchNormResult main = batch_norm(x, in[2], in[3]);
+                const BatchNormResult shortcut = batch_norm(conv2d(in[0], in[4]), in[5], in[6]);
+                const Value y = relu(add(main.y, shortcut.y));
+                return std::vector<Value>{add(y, mul(y, in[7])), main.mean, main.variance,
+                                          shortcut.mean, shortcut.variance};
+              },
+          .tolerance = 1e-4,
+          .small_tolerance = 5e-2};
+}
+
+TEST(GpuExtras, ABlockWithAProjectionIsOneNormEachWayAndAgreesWithTheCpu) {
+  LOCKSTEP_NEEDS_GPU();
+  const OpCase even = projected_block("projected_block", 64);
+  const OpCase odd = projected_block("odd_projected_block", 36);
+  for (const DType dtype : {DType::F16, DType::BF16}) {
+    SCOPED_TRACE(name_of(dtype));
+    EXPECT_EQ(count(optimized(even, dtype), Op::BatchNormGrad, "projection"), 1);
+    expect_agreement_in(even, dtype, gpu_kernels(), gpu());
+    expect_agreement_in(odd, dtype, gpu_kernels(), gpu());
+  }
+  expect_agreement(even, gpu_kernels(), gpu());
+  expect_agreement(odd, gpu_kernels(), gpu());
+}
+
 TEST(GpuExtras, AConvolutionsStatisticsAreThoseOfItsResult) {
   LOCKSTEP_NEEDS_GPU();
   // As the pass writes it, whether it pays or not.

@@ -94,6 +94,48 @@ TEST(HandOn, WithoutAResidualTheMaskIsFoundFromBetaAndTheResultIsNotRead) {
   EXPECT_EQ(std::ranges::count(grad.inputs, norm.outputs[0]), 0);
 }
 
+// relu(norm(conv(x)) + norm(conv(x))) with its gradients.
+Graph projected_block() {
+  Graph graph;
+  const Value x = graph.input("x", {DType::F16, Shape{2, 6, 6, 16}});
+  std::vector<Value> targets = {x};
+  const auto side = [&](const std::string& name) {
+    const Value w = graph.input(name + "w", {DType::F16, Shape{1, 1, 16, 16}});
+    const Value gamma = graph.input(name + "gamma", {DType::F32, Shape{16}});
+    const Value beta = graph.input(name + "beta", {DType::F32, Shape{16}});
+    targets.insert(targets.end(), {w, gamma, beta});
+    return batch_norm(conv2d(x, w), gamma, beta);
+  };
+  const BatchNormResult main = side("a");
+  const BatchNormResult shortcut = side("b");
+  const Value y = relu(main.y + shortcut.y);
+  for (const Value& value : {y, main.mean, shortcut.mean, shortcut.variance}) {
+    graph.output(fmt::format("y{}", value.id()), value);
+  }
+  const std::vector<Value> grads = gradients(reduce_sum(full_precision(y)), targets);
+  for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
+  return graph;
+}
+
+TEST(Fuse, TwoNormsThatAreAddedBecomeOneEachWayWhereThatIsOffered) {
+  const Graph graph = optimized(projected_block(), true);
+  const auto convs = all(graph, Op::Conv2D);
+  const Node& norm = only(graph, Op::BatchNorm);
+  const Node& grad = only(graph, Op::BatchNormGrad);
+  ASSERT_EQ(convs.size(), 2u);
+  ASSERT_EQ(norm.inputs.size(), 10u);  // both with their sums
+  EXPECT_EQ(norm.inputs[3], convs[norm.inputs[0] == convs[0]->outputs[0] ? 1 : 0]->outputs[0]);
+  EXPECT_EQ(graph.producer(norm.inputs[6]).outputs[0], norm.inputs[0]);
+  EXPECT_EQ(graph.producer(norm.inputs[8]).outputs[0], norm.inputs[3]);
+  EXPECT_EQ(norm.outputs.size(), 6u);
+  EXPECT_EQ(grad.inputs[5], norm.outputs[5]);
+  EXPECT_EQ(grad.inputs[6], norm.inputs[3]);
+  EXPECT_EQ(grad.inputs[7], norm.outputs[3]);
+  EXPECT_EQ(grad.outputs.size(), 6u);
+  EXPECT_TRUE(all(graph, Op::ActivationGrad).empty());
+  EXPECT_EQ(all(optimized(projected_block(), false), Op::BatchNorm).size(), 2u);
+}
+
 TEST(HandOn, WhatIsNotOfferedIsNotAskedFor) {
   const Graph graph = optimized(block(true), false);
   EXPECT_EQ(only(graph, Op::Conv2D).outputs.size(), 1u);

@@ -49,7 +49,8 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   require_channels(call, 0, channels, 1, "gamma");
   require_channels(call, 0, channels, 2, "beta");
   std::size_t own = call.inputs.size();
-  if (call.attrs.has("statistics")) {
+  for (const char* given : {"statistics", "projected_statistics"}) {
+    if (!call.attrs.has(given)) continue;
     const ValueType sums{DType::F32, channels.shape};
     own -= 2;
     require_type(call, own, sums, "the sum of each channel");
@@ -58,6 +59,11 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   if (own > 3) require_type(call, 3, call.inputs[0], "the residual");
   require_relu(call.attrs);
   std::vector<ValueType> types{call.inputs[0], channels, channels};
+  if (call.attrs.has("projection")) {
+    require_channels(call, 0, channels, 4, "the projection's gamma");
+    require_channels(call, 0, channels, 5, "the projection's beta");
+    types.insert(types.end(), {channels, channels});
+  }
   if (call.attrs.has("bits")) types.push_back(bits_of(call, 0));
   return types;
 }
@@ -85,7 +91,15 @@ std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
     require_type(call, call.inputs.size() - 1, call.inputs[1], "the second summand of dy");
   }
   std::vector<ValueType> types{call.inputs[1], channels, channels};
-  if (call.attrs.has("residual") && call.attrs.flag("residual")) types.push_back(call.inputs[1]);
+  if (call.attrs.has("projection")) {
+    require_type(call, 6, call.inputs[1], "the projection's input");
+    require_channels(call, 1, channels, 7, "the projection's mean");
+    require_channels(call, 1, channels, 8, "the projection's variance");
+    require_channels(call, 1, channels, 9, "the projection's gamma");
+    types.insert(types.end(), {call.inputs[1], channels, channels});
+  } else if (call.attrs.has("residual") && call.attrs.flag("residual")) {
+    types.push_back(call.inputs[1]);
+  }
   return types;
 }
 

@@ -24,7 +24,12 @@ struct BatchNormResult {
 //                      in f32, and x is not swept for them
 //   batch_norm       bits: the last output is y's sign, a bit an element, (…, C / 8) bytes: the
 //                      first of eight channels in the lowest bit
+//   batch_norm       projection: the residual is a batch norm too, with the same epsilon, and comes
+//                      as its (x, gamma, beta); its mean and variance are the fourth and fifth
+//                      output. projected_statistics: sums for it, as above, behind those for x
 //   batch_norm_grad  bits: those in place of y
+//   batch_norm_grad  projection: of that, (x, mean, variance, gamma) of the residual behind y; its
+//                      (dx, dgamma, dbeta) take the place of the residual's gradient
 //   batch_norm_grad  beta: beta in place of y, whose sign is found from x; without a residual
 //   batch_norm_grad  summands: with a residual, dy is the first input and the last one, added up
 BatchNormResult batch_norm(Value x, Value gamma, Value beta, double epsilon = 1e-3);

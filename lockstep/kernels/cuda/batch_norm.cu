@@ -6,6 +6,7 @@
 // become statistics in it.
 #include "lockstep/kernels/cuda/batch_norm.cuh"
 
+#include <array>
 #include <limits>
 
 #include "lockstep/kernels/cuda/channel_statistics.h"
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     batch_statistics(const ChannelRows r, const ColumnGrid g, const T* x, float* partial,
                      unsigned* counters, const FinishStatistics finish) {
   constexpr int kAtOnce = 4;
-  __shared__ ColumnMemory memory;
+  __shared__ ColumnMemory<> memory;
   const ColumnPlace p = column_place<N>(r, g);
   float sums[2][N] = {};
   if (p.active) {
@@ -77,8 +78,9 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     for (; row < r.rows; row += p.step, at += stride) take(load_raw<T, N>(at));
   }
   finish_columns<N>(r, g, p, sums, partial, counters, memory,
-                    [&](int channel, double sum, double squares) {
-                      finish.write(channel, finish.statistics(sum, squares, as_float(x[channel])));
+                    [&](int channel, const double(&totals)[2]) {
+                      const float shift = as_float(x[channel]);
+                      finish.write(channel, finish.statistics(totals[0], totals[1], shift));
                     });
 }
 
@@ -89,27 +91,42 @@ struct GivenSums {
   FinishStatistics finish = {};
 };
 
+// What is normalised, and how.
+template <class T>
+struct NormSide {
+  const T* x = nullptr;
+  const float* gamma = nullptr;
+  const float* beta = nullptr;
+  const float* mean = nullptr;
+  const float* variance = nullptr;
+  GivenSums given = {};  // from which mean and variance are found
+};
+
+// What is added before the activation.
+enum class Added { None, Residual, Projection };
+
 template <class T>
 struct Normalisation {
-  const T* x;
-  const T* residual;  // where there is one
-  T* y;               // may be x
-  const float* gamma;
-  const float* beta;
-  const float* mean;
-  const float* variance;
-  float epsilon;
-  float floor;                   // 0 with ReLU, else minus infinity
-  GivenSums given = {};          // from which mean and variance are found
-  std::uint8_t* bits = nullptr;  // where y is positive, a byte a pack; beside a residual
+  NormSide<T> own;
+  NormSide<T> projection;        // normalised and added, where it has an x
+  const T* residual = nullptr;   // added, where there is one
+  T* y = nullptr;                // may be x
+  std::uint8_t* bits = nullptr;  // where y is positive, a byte a pack; where something is added
+  float epsilon = 0;
+  float floor = 0;  // 0 with ReLU, else minus infinity
+
+  Added added() const {
+    if (projection.x != nullptr) return Added::Projection;
+    return residual != nullptr ? Added::Residual : Added::None;
+  }
 };
 
 // Of a channel; where it is found from sums, one block of each tile writes it down.
 template <class T>
-__device__ __forceinline__ Statistics statistics_of(const Normalisation<T>& n, int channel,
+__device__ __forceinline__ Statistics statistics_of(const NormSide<T>& side, int channel,
                                                     bool writes) {
-  const GivenSums& g = n.given;
-  if (g.sums == nullptr) return {n.mean[channel], n.variance[channel]};
+  const GivenSums& g = side.given;
+  if (g.sums == nullptr) return {side.mean[channel], side.variance[channel]};
   const auto sum = static_cast<double>(g.sums[channel]);
   const auto squares = static_cast<double>(g.squares[channel]);
   const Statistics found = g.finish.statistics(sum, squares, 0.0F);
@@ -117,40 +134,57 @@ __device__ __forceinline__ Statistics statistics_of(const Normalisation<T>& n, i
   return found;
 }
 
-// y = (x - mean) · scale + beta (+ residual), and ReLU; from the last row to the first.
-template <class T, int N, bool kResidual>
+// y = (x - mean) · scale + beta (+ residual, or the same of another x), and ReLU; from the last row
+// to the first.
+template <class T, int N, Added kAdded>
 __global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
     normalise(const ChannelRows r, const ColumnGrid g, const Normalisation<T> n) {
-  alignas(16) __shared__ TileChannels means, scales, betas;
+  alignas(16) __shared__ TileChannels means, scales, betas, other_means, other_scales;
   const ColumnPlace p = sweep_place<N>(r, g);
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
     const int channel = p.first + i;
-    const Statistics s = statistics_of(n, channel, p.block == 0);
+    const Statistics s = statistics_of(n.own, channel, p.block == 0);
     means[i] = s.mean;
-    scales[i] = norm_scale(n.gamma[channel], reciprocal_deviation(s.variance, n.epsilon));
-    betas[i] = n.beta[channel];
+    scales[i] = norm_scale(n.own.gamma[channel], reciprocal_deviation(s.variance, n.epsilon));
+    betas[i] = n.own.beta[channel];
+    if constexpr (kAdded == Added::Projection) {
+      const Statistics o = statistics_of(n.projection, channel, p.block == 0);
+      other_means[i] = o.mean;
+      other_scales[i] =
+          norm_scale(n.projection.gamma[channel], reciprocal_deviation(o.variance, n.epsilon));
+      betas[i] += n.projection.beta[channel];
+    }
   }
   __syncthreads();
   if (!p.active) return;
   float mean[N];
   float scale[N];
   float beta[N];
+  float other_mean[N];
+  float other_scale[N];
   load_shared<N>(means + p.side, mean);
   load_shared<N>(scales + p.side, scale);
   load_shared<N>(betas + p.side, beta);
+  if constexpr (kAdded == Added::Projection) {
+    load_shared<N>(other_means + p.side, other_mean);
+    load_shared<N>(other_scales + p.side, other_scale);
+  }
   const auto put = [&](std::int64_t at, const Raw<T, N>& raw, const Raw<T, N>& added) {
     float values[N];
     float others[N];
     unpack<T, N>(raw, values);
-    if constexpr (kResidual) unpack<T, N>(added, others);
+    if constexpr (kAdded != Added::None) unpack<T, N>(added, others);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       float value = normalised(values[i], mean[i], scale[i], beta[i]);
-      if constexpr (kResidual) value = __fadd_rn(value, others[i]);
+      if constexpr (kAdded == Added::Residual) value = __fadd_rn(value, others[i]);
+      if constexpr (kAdded == Added::Projection) {
+        value = normalised(others[i], other_mean[i], other_scale[i], value);
+      }
       values[i] = value < n.floor ? n.floor : value;  // a NaN goes through
     }
     store_floats<T, N>(n.y + at, values);
-    if constexpr (kResidual && N == 8) {
+    if constexpr (kAdded != Added::None && N == 8) {
       if (n.bits == nullptr) return;
       unsigned bits = 0;
 #pragma unroll
@@ -158,6 +192,7 @@ __global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
       n.bits[at / N] = static_cast<std::uint8_t>(bits);
     }
   };
+  const T* beside = kAdded == Added::Projection ? n.projection.x : n.residual;
   const std::int64_t stride = p.step * r.channels;
   const std::int64_t at = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
   Raw<T, N> raws[kSweepRows];
@@ -165,8 +200,8 @@ __global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
 #pragma unroll
   for (int u = 0; u < kSweepRows; ++u) {
     if (p.row + u * p.step >= r.rows) continue;
-    raws[u] = load_raw<T, N>(n.x + at - u * stride);
-    if constexpr (kResidual) added[u] = load_raw<T, N>(n.residual + at - u * stride);
+    raws[u] = load_raw<T, N>(n.own.x + at - u * stride);
+    if constexpr (kAdded != Added::None) added[u] = load_raw<T, N>(beside + at - u * stride);
   }
 #pragma unroll
   for (int u = 0; u < kSweepRows; ++u) {
@@ -185,19 +220,42 @@ void launch_statistics(const ChannelRows& r, const ColumnGrid& g, const T* x, fl
 template <class T, int N>
 void launch_normalise(const ChannelRows& r, const ColumnGrid& g, const Normalisation<T>& n,
                       cudaStream_t stream) {
-  const auto kernel = n.residual != nullptr ? normalise<T, N, true> : normalise<T, N, false>;
+  auto* kernel = normalise<T, N, Added::None>;
+  if (n.added() == Added::Residual) kernel = normalise<T, N, Added::Residual>;
+  if (n.added() == Added::Projection) kernel = normalise<T, N, Added::Projection>;
   kernel<<<sweep_blocks(r, g), kColumnThreads, 0, stream>>>(r, g, n);
   check_launch("normalise");
 }
 
 template <class T>
 bool in_packs(const ChannelRows& r, const Normalisation<T>& n) {
-  return r.channels % kPack<T> == 0 && all_on_pack_boundaries(n.x, n.residual, n.y);
+  return r.channels % kPack<T> == 0 &&
+         all_on_pack_boundaries(n.own.x, n.projection.x, n.residual, n.y);
 }
 
 float floor_of(const KernelCall& call) {
   return call.attrs().has("activation") ? 0.0F : -std::numeric_limits<float>::infinity();
 }
+
+// Which inputs and outputs a batch norm has (ops/norm.h).
+struct NormForm {
+  bool projection = false;
+  bool residual = false;
+  bool bits = false;
+  std::size_t sums = 0;            // the input, where they are given
+  std::size_t projected_sums = 0;  // the same for the projection
+
+  explicit NormForm(const KernelCall& call) {
+    const auto has = [&](const char* name) { return call.attrs().has(name); };
+    std::size_t end = call.in_count();
+    const auto take = [&](const char* name) { return has(name) ? end -= 2 : std::size_t{0}; };
+    projected_sums = take("projected_statistics");
+    sums = take("statistics");
+    projection = has("projection");
+    residual = end > 3 && !projection;
+    bits = has("bits");
+  }
+};
 
 template <class T>
 std::unique_ptr<Kernel> make_batch_norm_of(const KernelCall& call) {
@@ -206,38 +264,49 @@ std::unique_ptr<Kernel> make_batch_norm_of(const KernelCall& call) {
   const auto counters = grids.make_counters(cuda_context(call).device());
   const auto epsilon = static_cast<float>(call.attrs().real("epsilon"));
   const float floor = floor_of(call);
-  const bool given = call.attrs().has("statistics");
-  const std::size_t own = call.in_count() - (given ? 2 : 0);
-  const bool residual = own > 3;
-  const bool bits = call.attrs().has("bits");
+  const NormForm form(call);
   return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
     if (r.channels == 0) return;
-    float* mean = b.out<float>(1);
-    float* variance = b.out<float>(2);
+    const std::size_t last = form.projection ? 4 : 2;  // of the outputs that are statistics
     if (r.rows == 0) {
       const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(r.channels);
-      check_cuda(cudaMemsetAsync(mean, 0, bytes, stream), "the mean of no rows");
-      check_cuda(cudaMemsetAsync(variance, 0, bytes, stream), "the variance of no rows");
+      for (std::size_t i = 1; i <= last; ++i) {
+        check_cuda(cudaMemsetAsync(b.outputs[i], 0, bytes, stream), "the statistics of no rows");
+      }
       return;
     }
-    Normalisation<T> n{b.in<T>(0),     residual ? b.in<T>(3) : nullptr,
-                       b.out<T>(0),    b.in<float>(1),
-                       b.in<float>(2), mean,
-                       variance,       epsilon,
-                       floor};
-    const FinishStatistics finish{mean, variance, 1.0 / static_cast<double>(r.rows)};
-    if (given) n.given = {b.in<float>(own), b.in<float>(own + 1), finish};
-    if (bits) n.bits = b.out<std::uint8_t>(3);
-    ensure(!bits || in_packs(r, n), "a mask in bits is of values that lie on boundaries of packs");
+    const auto side = [&](std::size_t in, std::size_t out, std::size_t sums) {
+      const FinishStatistics finish{b.out<float>(out), b.out<float>(out + 1),
+                                    1.0 / static_cast<double>(r.rows)};
+      GivenSums given{nullptr, nullptr, finish};
+      if (sums > 0) given = {b.in<float>(sums), b.in<float>(sums + 1), finish};
+      return NormSide<T>{b.in<T>(in), b.in<float>(in + 1), b.in<float>(in + 2),
+                         finish.mean, finish.variance,     given};
+    };
+    Normalisation<T> n{.own = side(0, 1, form.sums),
+                       .projection = {},
+                       .residual = form.residual ? b.in<T>(3) : nullptr,
+                       .y = b.out<T>(0),
+                       .bits = form.bits ? b.out<std::uint8_t>(last + 1) : nullptr,
+                       .epsilon = epsilon,
+                       .floor = floor};
+    if (form.projection) n.projection = side(3, 3, form.projected_sums);
+    const bool packs = in_packs(r, n);
+    ensure(!form.bits || packs, "a mask in bits is of values that lie on boundaries of packs");
     auto* partial = reinterpret_cast<float*>(b.workspace);
     auto* counts = reinterpret_cast<unsigned*>(counters->data());
-    if (in_packs(r, n)) {
-      if (!given) {
-        launch_statistics<T, kPack<T>>(r, grids.wide, n.x, partial, counts, finish, stream);
+    for (const NormSide<T>& s : std::array{n.own, n.projection}) {
+      if (s.x == nullptr || s.given.sums != nullptr) continue;
+      const FinishStatistics& finish = s.given.finish;
+      if (packs) {
+        launch_statistics<T, kPack<T>>(r, grids.wide, s.x, partial, counts, finish, stream);
+      } else {
+        launch_statistics<T, 1>(r, grids.narrow, s.x, partial, counts, finish, stream);
       }
+    }
+    if (packs) {
       launch_normalise<T, kPack<T>>(r, grids.wide, n, stream);
     } else {
-      if (!given) launch_statistics<T, 1>(r, grids.narrow, n.x, partial, counts, finish, stream);
       launch_normalise<T, 1>(r, grids.narrow, n, stream);
     }
   });
@@ -252,11 +321,14 @@ std::unique_ptr<Kernel> make_inference_of(const KernelCall& call) {
   const bool residual = call.in_count() > 5;
   return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
     if (r.rows == 0 || r.channels == 0) return;
-    const Normalisation<T> n{b.in<T>(0),     residual ? b.in<T>(5) : nullptr,
-                             b.out<T>(0),    b.in<float>(1),
-                             b.in<float>(2), b.in<float>(3),
-                             b.in<float>(4), epsilon,
-                             floor};
+    const Normalisation<T> n{
+        .own = {b.in<T>(0), b.in<float>(1), b.in<float>(2), b.in<float>(3), b.in<float>(4), {}},
+        .projection = {},
+        .residual = residual ? b.in<T>(5) : nullptr,
+        .y = b.out<T>(0),
+        .bits = nullptr,
+        .epsilon = epsilon,
+        .floor = floor};
     if (in_packs(r, n)) {
       launch_normalise<T, kPack<T>>(r, grids.wide, n, stream);
     } else {
@@ -283,7 +355,8 @@ std::size_t workspace_bytes(const KernelCall& call) {
 }
 
 bool supports_batch_norm(const KernelCall& call) {
-  return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 1, 2);
+  return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 1, 2) &&
+         (!call.attrs().has("projection") || has_f32_channels(call, 4, 5));
 }
 
 bool supports_inference(const KernelCall& call) {
@@ -295,7 +368,7 @@ bool fuses_relu(const KernelCall&, std::string_view activation) {
 }
 
 bool offers(const KernelCall& call, std::string_view extra) {
-  return extra == "bits" && packs_bits(call.input(0).type);
+  return extra == "projection" || (extra == "bits" && packs_bits(call.input(0).type));
 }
 
 template <class T>

@@ -10,6 +10,9 @@
 #include "lockstep/kernels/cuda/batch_norm.cuh"
 
 namespace lockstep {
+
+void add_cuda_batch_norm_projection(KernelLibrary& library);  // batch_norm_projection.cu
+
 namespace {
 
 // Where the mask of the activation comes from.
@@ -86,7 +89,7 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     norm_gradient_sums(const ChannelRows r, const ColumnGrid g, const NormGradient<T> n,
                        float* partial, unsigned* counters) {
   constexpr int kAtOnce = kResidual ? 1 : 2;
-  __shared__ ColumnMemory memory;
+  __shared__ ColumnMemory<> memory;
   const ColumnPlace p = column_place<N>(r, g);
   const GradChannels<N, kMask> c = load_channels<N, kMask>(p, n);
   float sums[2][N] = {};
@@ -136,10 +139,10 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     for (; row < r.rows; row += p.step, at += stride) take(at, load(at));
   }
   finish_columns<N>(r, g, p, sums, partial, counters, memory,
-                    [&](int channel, double sum, double along) {
+                    [&](int channel, const double(&totals)[2]) {
                       const float rstd = reciprocal_deviation(n.variance[channel], n.epsilon);
-                      n.dbeta[channel] = static_cast<float>(sum);
-                      n.dgamma[channel] = static_cast<float>(along * static_cast<double>(rstd));
+                      n.dbeta[channel] = static_cast<float>(totals[0]);
+                      n.dgamma[channel] = static_cast<float>(totals[1] * static_cast<double>(rstd));
                     });
 }
 
@@ -313,12 +316,13 @@ bool supports_grad(const KernelCall& call) {
   const bool summed = call.attrs().has("summands");
   const bool masked = call.attrs().has("activation") && call.node.outputs.size() > 3;
   return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 2, 4) && beta_fits &&
-         (!summed || masked);
+         (!summed || masked) && !call.attrs().has("projection");
 }
 
 }  // namespace
 
 void add_cuda_batch_norm_grad(KernelLibrary& library) {
+  add_cuda_batch_norm_projection(library);
   library.add(Op::BatchNormGrad, {.name = "cuda.batch_norm_grad",
                                   .supports = supports_grad,
                                   .make = make_grad,

@@ -1,5 +1,5 @@
-// Two sums over all rows of each channel of a value (rows, channels), in one sweep over memory: the
-// statistics of batch norm and the gradients of scales and offsets come down to it.
+// A few sums over all rows of each channel of a value (rows, channels), in one sweep over memory:
+// the statistics of batch norm and the gradients of scales and offsets come down to it.
 //
 // A block has a tile of channels and every so-many-eth group of rows: its threads stand side by
 // side along the channels, a pack each, and as many rows deep as they are. A thread adds up its
@@ -58,8 +58,9 @@ struct ColumnGrid {
 
   unsigned all_blocks() const { return static_cast<unsigned>(tiles * blocks); }
   // Floats of partial sums.
-  std::size_t partials(const ChannelRows& r) const {
-    return 2 * static_cast<std::size_t>(blocks) * static_cast<std::size_t>(r.channels);
+  std::size_t partials(const ChannelRows& r, int sums) const {
+    return static_cast<std::size_t>(sums) * static_cast<std::size_t>(blocks) *
+           static_cast<std::size_t>(r.channels);
   }
 };
 
@@ -72,8 +73,8 @@ struct ColumnGrids {
   static ColumnGrids of(const ChannelRows& r, int multiprocessors, T) {
     return {ColumnGrid(r, kPack<T>, multiprocessors), ColumnGrid(r, 1, multiprocessors)};
   }
-  std::size_t workspace_bytes(const ChannelRows& r) const {
-    return sizeof(float) * std::max(wide.partials(r), narrow.partials(r));
+  std::size_t workspace_bytes(const ChannelRows& r, int sums = 2) const {
+    return sizeof(float) * std::max(wide.partials(r, sums), narrow.partials(r, sums));
   }
   // One for each tile; blocks leave them at zero, where they begin.
   std::shared_ptr<Buffer> make_counters(Device& device) const {
@@ -132,8 +133,9 @@ __device__ __forceinline__ ColumnPlace sweep_place(const ChannelRows& r, const C
 }
 
 // Of a block: the sums of its threads, then those of its slices of blocks.
+template <int kSums = 2>
 union alignas(16) ColumnMemory {
-  float sums[2][kColumnThreads * 8];
+  float sums[kSums][kColumnThreads * 8];
   double slices[kColumnThreads * 4];
 };
 
@@ -169,26 +171,27 @@ __device__ __forceinline__ void load_shared(const float* from, float (&values)[N
   }
 }
 
-// The sums of a block's threads into its row of `partial`, which is (blocks, 2, channels).
-template <int N>
+// The sums of a block's threads into its row of `partial`, which is (blocks, kSums, channels).
+template <int N, int kSums>
 __device__ void add_up_block(const ChannelRows& r, const ColumnGrid& g, const ColumnPlace& p,
-                             const float (&sums)[2][N], float* partial, ColumnMemory& memory) {
+                             const float (&sums)[kSums][N], float* partial,
+                             ColumnMemory<kSums>& memory) {
   const int pitch = g.tile_packs * N;
   if (p.active) {
 #pragma unroll
-    for (int which = 0; which < 2; ++which) {
+    for (int which = 0; which < kSums; ++which) {
       store_shared<N>(&memory.sums[which][p.level * pitch + p.side], sums[which]);
     }
   }
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < 2 * p.channels; i += kColumnThreads) {
-    const int which = i >= p.channels ? 1 : 0;
+  for (int i = static_cast<int>(threadIdx.x); i < kSums * p.channels; i += kColumnThreads) {
+    const int which = i / p.channels;
     const int channel = i - which * p.channels;
     float sum = 0;
 #pragma unroll 8
     for (int level = 0; level < g.depth; ++level)
       sum += memory.sums[which][level * pitch + channel];
-    partial[(static_cast<std::int64_t>(p.block) * 2 + which) * r.channels + p.first + channel] =
+    partial[(static_cast<std::int64_t>(p.block) * kSums + which) * r.channels + p.first + channel] =
         sum;
   }
 }
@@ -207,23 +210,24 @@ __device__ inline bool last_of_tile(const ColumnGrid& g, const ColumnPlace& p, u
   return last;
 }
 
-// Brings the sums of all threads together and calls finish(channel, first sum, second sum), in
-// doubles, once for each channel. All threads of all blocks call it.
-template <int N, class Finish>
+// Brings the sums of all threads together and calls finish(channel, sums), in doubles, once for
+// each channel. All threads of all blocks call it.
+template <int N, int kSums, class Finish>
 __device__ void finish_columns(const ChannelRows& r, const ColumnGrid& g, const ColumnPlace& p,
-                               const float (&sums)[2][N], float* partial, unsigned* counters,
-                               ColumnMemory& memory, const Finish& finish) {
+                               const float (&sums)[kSums][N], float* partial, unsigned* counters,
+                               ColumnMemory<kSums>& memory, const Finish& finish) {
   add_up_block<N>(r, g, p, sums, partial, memory);
   if (!last_of_tile(g, p, counters)) return;
   constexpr int kWidth = N % 4 == 0 ? 4 : 1;
-  const int items = 2 * p.channels / kWidth;  // at most 2 · kTileChannels
+  const int items = kSums * p.channels / kWidth;  // no more than there are threads
+  static_assert(kSums * kTileChannels <= kColumnThreads);
   const int slices = kColumnThreads / items;
   const int item = static_cast<int>(threadIdx.x) % items;
   const int slice = static_cast<int>(threadIdx.x) / items;
   if (slice < slices) {
-    const int which = item * kWidth >= p.channels ? 1 : 0;
+    const int which = item * kWidth / p.channels;
     const int channel = item * kWidth - which * p.channels;
-    const std::int64_t row = 2 * static_cast<std::int64_t>(r.channels);
+    const std::int64_t row = kSums * static_cast<std::int64_t>(r.channels);
     const float* from = partial + which * r.channels + p.first + channel;
     double total[kWidth] = {};
 #pragma unroll 8
@@ -240,13 +244,14 @@ __device__ void finish_columns(const ChannelRows& r, const ColumnGrid& g, const 
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
-    double first = 0;
-    double second = 0;
+    double totals[kSums] = {};
     for (int k = 0; k < slices; ++k) {
-      first += memory.slices[k * items * kWidth + i];
-      second += memory.slices[k * items * kWidth + p.channels + i];
+#pragma unroll
+      for (int which = 0; which < kSums; ++which) {
+        totals[which] += memory.slices[k * items * kWidth + which * p.channels + i];
+      }
     }
-    finish(p.first + i, first, second);
+    finish(p.first + i, totals);
   }
 }
 

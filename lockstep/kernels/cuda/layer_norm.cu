@@ -134,7 +134,7 @@ template <class T, int N>
 __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     layer_norm_channels(const ChannelRows r, const ColumnGrid g, const LayerNormGradient<T> n,
                         float* partial, unsigned* counters) {
-  __shared__ ColumnMemory memory;
+  __shared__ ColumnMemory<> memory;
   const ColumnPlace p = column_place<N>(r, g);
   float sums[2][N] = {};
   if (p.active) {
@@ -155,9 +155,9 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     }
   }
   finish_columns<N>(r, g, p, sums, partial, counters, memory,
-                    [&](int channel, double sum, double along) {
-                      n.dbeta.put(channel, static_cast<float>(sum));
-                      n.dgamma.put(channel, static_cast<float>(along));
+                    [&](int channel, const double(&totals)[2]) {
+                      n.dbeta.put(channel, static_cast<float>(totals[0]));
+                      n.dgamma.put(channel, static_cast<float>(totals[1]));
                     });
 }
 

@@ -215,6 +215,59 @@ __global__ void __launch_bounds__(256)
   });
 }
 
+// The same for windows of kWindow by kWindow at every kStride: a thread has the pixels between one
+// window's beginning and the next one's, kStride by kStride of them, which few windows cover, each
+// read once for all.
+template <class T, class Index, int N, int kWindow, int kStride>
+__global__ void __launch_bounds__(256)
+    max_pool_grad_by_windows(const PoolShape p, const T* dy, const Index* index, T* dx) {
+  constexpr int kBack = (kWindow - 1) / kStride;  // windows before that reach the thread's pixels
+  constexpr int kAxis = kBack + 1;
+  const int height = (p.h + p.top + kStride - 1) / kStride;
+  const int width = (p.w + p.left + kStride - 1) / kStride;
+  for_each_pixel<N>(p, height, width, [&](int image, int row, int column, int channel) {
+    Raw<T, N> gradients[kAxis * kAxis] = {};
+    Raw<Index, N> winners[kAxis * kAxis];
+    bool there[kAxis * kAxis];
+#pragma unroll
+    for (int k = 0; k < kAxis * kAxis; ++k) {
+      const int i = row - kBack + k / kAxis;
+      const int j = column - kBack + k % kAxis;
+      there[k] = i >= 0 && i < p.oh && j >= 0 && j < p.ow;
+      if (!there[k]) continue;
+      const std::int64_t at = pixel_at(p, p.oh, p.ow, image, i, j) + channel;
+      gradients[k] = load_raw<T, N>(dy + at);
+      winners[k] = load_raw<Index, N>(index + at);
+    }
+    float sums[kStride * kStride][N] = {};
+#pragma unroll
+    for (int k = 0; k < kAxis * kAxis; ++k) {
+      if (!there[k]) continue;
+      float values[N];
+      unpack<T, N>(gradients[k], values);
+      const Index* won = reinterpret_cast<const Index*>(&winners[k]);
+#pragma unroll
+      for (int q = 0; q < kStride * kStride; ++q) {
+        // The pixel's place in the window.
+        const int i = q / kStride + (kBack - k / kAxis) * kStride;
+        const int j = q % kStride + (kBack - k % kAxis) * kStride;
+        if (i >= kWindow || j >= kWindow) continue;
+#pragma unroll
+        for (int c = 0; c < N; ++c) {
+          if (static_cast<int>(won[c]) == i * kWindow + j) sums[q][c] += values[c];
+        }
+      }
+    }
+#pragma unroll
+    for (int q = 0; q < kStride * kStride; ++q) {
+      const int i = row * kStride - p.top + q / kStride;
+      const int j = column * kStride - p.left + q % kStride;
+      if (i < 0 || i >= p.h || j < 0 || j >= p.w) continue;
+      store_floats<T, N>(dx + pixel_at(p, p.h, p.w, image, i, j) + channel, sums[q]);
+    }
+  });
+}
+
 template <class T, class Index, int N>
 auto max_pool_kernel(const PoolShape& p) {
   if constexpr (N > 1) {
@@ -224,13 +277,26 @@ auto max_pool_kernel(const PoolShape& p) {
   return max_pool<T, Index, N, 0, 0>;
 }
 
+// The windows that a thread of max_pool_grad_by_windows has a kernel for.
+template <class T, class Index, int N>
+auto max_pool_grad_kernel_by_windows(const PoolShape& p) {
+  using Function = void (*)(PoolShape, const T*, const Index*, T*);
+  const auto is = [&](int window, int stride) {
+    return p.kh == window && p.kw == window && p.stride_h == stride && p.stride_w == stride;
+  };
+  if constexpr (N > 1) {
+    if (is(3, 2)) return Function(max_pool_grad_by_windows<T, Index, N, 3, 2>);
+    if (is(2, 2)) return Function(max_pool_grad_by_windows<T, Index, N, 2, 2>);
+  }
+  return Function(nullptr);
+}
+
 template <class T, class Index, int N>
 auto max_pool_grad_kernel(const PoolShape& p) {
   if constexpr (N > 1) {
     const int rows = (p.kh + p.stride_h - 1) / p.stride_h;
     const int columns = (p.kw + p.stride_w - 1) / p.stride_w;
     if (rows == 2 && columns == 2) return max_pool_grad<T, Index, N, 2, 2>;
-    if (rows == 1 && columns == 1) return max_pool_grad<T, Index, N, 1, 1>;
   }
   return max_pool_grad<T, Index, N, 0, 0>;
 }
@@ -272,6 +338,13 @@ std::unique_ptr<Kernel> make_max_pool_grad_of(const KernelCall& call) {
     T* dx = b.out<T>(0);
     with_pack<T, Index>(p, all_on_pack_boundaries(dy, index, dx), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
+      if (const auto by_windows = max_pool_grad_kernel_by_windows<T, Index, kWidth>(p)) {
+        const int rows = (p.h + p.top + p.stride_h - 1) / p.stride_h;
+        const int columns = (p.w + p.left + p.stride_w - 1) / p.stride_w;
+        const PoolLaunch launch(p.n * rows, columns, p.c, kWidth);
+        by_windows<<<launch.blocks, launch.threads, 0, stream>>>(p, dy, index, dx);
+        return;
+      }
       const PoolLaunch launch(p.n * p.h, p.w, p.c, kWidth);
       const auto kernel = max_pool_grad_kernel<T, Index, kWidth>(p);
       kernel<<<launch.blocks, launch.threads, 0, stream>>>(p, dy, index, dx);

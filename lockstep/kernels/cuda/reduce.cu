@@ -227,6 +227,22 @@ CudaFunction reduce_any(const AxisGroups& groups, double scale) {
   };
 }
 
+// Many short columns: packs of them where they lie so, else as any other reduction.
+template <template <class> class R, class T>
+CudaFunction reduce_short_columns_of(const Form& form, const AxisGroups& groups, double scale) {
+  constexpr int V = kPackOf<T>;
+  return [form, scale, one_by_one = reduce_any<R, T>(groups, scale)](const Binding& binding,
+                                                                     cudaStream_t stream) {
+    const T* x = binding.in<T>(0);
+    if (form.inner % V != 0 || !is_aligned<T, V>(x)) return one_by_one(binding, stream);
+    const std::int64_t threads = form.outer * (form.inner / V);
+    const auto blocks = static_cast<unsigned>(quotient_up(threads, kReduceThreads));
+    reduce_short_columns<R<T>, V><<<blocks, kReduceThreads, 0, stream>>>(
+        x, binding.out<T>(0), form.outer, form.reduced, form.inner, scale);
+    check_launch("reduce_short_columns");
+  };
+}
+
 AxisGroups groups_of(const KernelCall& call) {
   return group_axes(call.in_shape(0), call.attrs().ints("axes"));
 }
@@ -259,6 +275,9 @@ std::unique_ptr<Kernel> make_reduction(const KernelCall& call, double scale) {
       if (way == Way::Nothing) return make_cuda_kernel([](const Binding&, cudaStream_t) {});
       if (way == Way::Rows) return make_cuda_kernel(reduce_rows<R, T>(form, scale));
       if (way == Way::Columns) return make_cuda_kernel(reduce_columns_of<R, T>(form, scale));
+      if (form.direct) {
+        return make_cuda_kernel(reduce_short_columns_of<R, T>(form, groups, scale));
+      }
       return make_cuda_kernel(reduce_any<R, T>(groups, scale));
     }
   });

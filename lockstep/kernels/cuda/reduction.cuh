@@ -153,6 +153,42 @@ __global__ void __launch_bounds__(kReduceThreads)
   if (threadIdx.x == 0) y[blockIdx.x] = finished<Y>(total, scale);
 }
 
+// (outer, reduced, inner) → (outer, inner), V columns for a thread: for many short columns.
+template <class R, int V, class X, class Y>
+__global__ void __launch_bounds__(kReduceThreads)
+    reduce_short_columns(const X* __restrict__ x, Y* __restrict__ y, std::int64_t outer,
+                         std::int64_t reduced, std::int64_t inner, double scale) {
+  using Element = typename R::Element;
+  using Total = typename R::Total;
+  const std::int64_t thread = std::int64_t{blockIdx.x} * kReduceThreads + threadIdx.x;
+  const std::int64_t packs = inner / V;
+  if (thread >= outer * packs) return;
+  const X* from = x + thread / packs * reduced * inner + thread % packs * V;
+  Total totals[V];
+#pragma unroll
+  for (int i = 0; i < V; ++i) totals[i] = R::template first<Total>();
+  for (std::int64_t row = 0; row < reduced; row += kReduceLoads) {
+    Pack<X, V> loaded[kReduceLoads];
+#pragma unroll
+    for (int load = 0; load < kReduceLoads; ++load) {
+      if (row + load < reduced) loaded[load] = load_pack<X, V>(from + (row + load) * inner);
+    }
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      Element joined = R::template first<Element>();
+#pragma unroll
+      for (int load = 0; load < kReduceLoads; ++load) {
+        if (row + load < reduced) {
+          joined = R::join(joined, static_cast<Element>(widen(loaded[load].items[i])));
+        }
+      }
+      totals[i] = R::join(totals[i], static_cast<Total>(joined));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < V; ++i) y[thread * V + i] = finished<Y>(totals[i], scale);
+}
+
 // How a block of reduce_columns stands over rows and columns.
 struct ColumnTiles {
   int across = 1;          // threads along the columns, a power of two up to 32
