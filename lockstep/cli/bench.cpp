@@ -266,6 +266,9 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
       "time: compute {:.1f}%, communication {:.1f}%, wait {:.1f}%, host {:.1f}%; first step done "
       "{:.2f} s after the start\n",
       a.compute * 100, a.communication * 100, a.wait * 100, a.host * 100, contender.first_step_s());
+  for (const std::string& remark : step.session().replicas().kernels(0).remarks()) {
+    fmt::print("note: {}\n", remark);
+  }
   if (by_node) {
     auto slowest = nodes;
     std::sort(slowest.begin(), slowest.end(),

@@ -239,6 +239,7 @@ void run(const Options& options) {
   const History history = model.fit(batches, fit);
 
   report(out, history, folder);
+  for (const std::string& remark : model.remarks()) out << "note: " << remark << "\n";
   if (!options.trace.empty()) write_trace(model.recorder(), options.trace);
   write_json(result_json(options, strategy, batch, history, folder.checkpoint().string()),
              options.json);

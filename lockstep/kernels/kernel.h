@@ -57,6 +57,8 @@ class Kernel {
 class KernelContext {
  public:
   virtual ~KernelContext() = default;
+  // What a user should know of the kernels made so far: what is slow, and why.
+  virtual std::vector<std::string> remarks() const { return {}; }
 };
 
 // What a kernel is made from: one node of a finished graph, its layouts decided.
@@ -116,6 +118,9 @@ class KernelLibrary final : public Backend {
   // That kernel, made.
   std::unique_ptr<Kernel> make(const Graph& graph, const Node& node) const;
   KernelContext* context() const { return context_.get(); }
+  std::vector<std::string> remarks() const {
+    return context_ == nullptr ? std::vector<std::string>() : context_->remarks();
+  }
 
   // From now on the fastest kernel computes a node, and runs differ in their last bits where
   // kernels do: see choice.h. `known` are choices of an earlier run, which are not measured again.

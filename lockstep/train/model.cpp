@@ -186,6 +186,10 @@ const Recorder& Model::recorder() const {
   return impl_->session().recorder();
 }
 
+std::vector<std::string> Model::remarks() const {
+  return impl_->session().replicas().kernels(0).remarks();
+}
+
 const Plan& Model::training_plan(const std::vector<ValueType>& inputs, const ValueType& labels) {
   impl_->expect_compiled("training_plan");
   const StepSignature signature{

@@ -169,6 +169,8 @@ class Model {
   // Where the time of the fit that is running went so far, over all replicas; for callbacks.
   Attribution attribution() const;
   const Recorder& recorder() const;
+  // What is slow on the devices, and why, as far as their kernels know; sentences for the user.
+  std::vector<std::string> remarks() const;
   // The plan of one training step (or of a prediction) on batches of these types; for tools.
   const Plan& training_plan(const std::vector<ValueType>& inputs, const ValueType& labels);
   const Plan& prediction_plan(const std::vector<ValueType>& inputs);

@@ -1,4 +1,6 @@
 // The context of a GPU: its libraries, each opened when a kernel first asks for it.
+#include <algorithm>
+
 #include "lockstep/kernels/cuda/cublaslt.h"
 #include "lockstep/kernels/cuda/cuda.h"
 #include "lockstep/kernels/cuda/cudnn.h"
@@ -30,6 +32,16 @@ Nvrtc& CudaContext::nvrtc() {
   const std::lock_guard lock(mutex_);
   if (nvrtc_ == nullptr) nvrtc_ = std::make_shared<Nvrtc>(gpu_);
   return *nvrtc_;
+}
+
+void CudaContext::remark(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::find(remarks_, text) == remarks_.end()) remarks_.push_back(text);
+}
+
+std::vector<std::string> CudaContext::remarks() const {
+  const std::lock_guard lock(mutex_);
+  return remarks_;
 }
 
 PlanCache& CudaContext::plans() {

@@ -99,7 +99,13 @@ class ConvKernel final : public Kernel {
         sweep_(sweep),
         sum_(sum),
         solution_(solve_conv(context, problem)),
-        places_(problem_, solution_, sum_) {}
+        places_(problem_, solution_, sum_) {
+    if (solution_.plan != nullptr || problem.operations() == 0) return;
+    const std::vector<std::string>& refusals = context.cudnn().refusals;
+    context.remark(fmt::format(
+        "a convolution runs on a slow kernel of our own, because cuDNN has none for it: {}",
+        refusals.empty() ? "it does not say why" : refusals.back()));
+  }
 
   void bind(const Binding& binding) override {
     const auto in = [&](std::size_t i) { return const_cast<std::byte*>(binding.inputs[i]); };

@@ -45,6 +45,10 @@ class CudaContext final : public KernelContext {
   // Which of the libraries' algorithms were chosen so far, here and in earlier runs.
   PlanCache& plans();
 
+  // Each is kept once.
+  void remark(const std::string& text);
+  std::vector<std::string> remarks() const override;
+
   // For whoever makes the context to set, before its first kernel is made.
   bool allow_tf32 = false;           // f32 products with ten bits of mantissa, on tensor cores
   bool measure = true;               // choose the libraries' algorithms by measuring them
@@ -53,11 +57,12 @@ class CudaContext final : public KernelContext {
  private:
   Device& device_;
   Gpu gpu_;
-  std::mutex mutex_;  // of what is made on first use
+  mutable std::mutex mutex_;  // of what is made on first use
   std::shared_ptr<CublasLt> cublaslt_;
   std::shared_ptr<Cudnn> cudnn_;
   std::shared_ptr<Nvrtc> nvrtc_;
   std::shared_ptr<PlanCache> plans_;
+  std::vector<std::string> remarks_;
 };
 
 inline CudaContext& cuda_context(const KernelCall& call) {
