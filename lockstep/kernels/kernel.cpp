@@ -100,6 +100,12 @@ bool KernelLibrary::fuses_activation(const Graph& graph, const Node& node,
   return def.fuses_activation != nullptr && def.fuses_activation(call, activation);
 }
 
+bool KernelLibrary::offers(const Graph& graph, const Node& node, std::string_view extra) const {
+  const KernelCall call{graph, node, context()};
+  const KernelDef& def = find(call);
+  return def.offers != nullptr && def.offers(call, extra);
+}
+
 bool KernelLibrary::fuses_pointwise() const {
   return std::ranges::any_of(defs(Op::Pointwise), [](const KernelDef& def) {
     return !def.name.starts_with("reference.");
@@ -110,6 +116,27 @@ std::size_t KernelLibrary::workspace_bytes(const Graph& graph, const Node& node)
   const KernelCall call{graph, node, context()};
   const KernelDef& def = find(call);
   return def.workspace_bytes == nullptr ? 0 : def.workspace_bytes(call);
+}
+
+std::vector<Tensor> KernelLibrary::evaluate(const Graph& graph, const Node& node) const {
+  const KernelLibrary& library = cpu_kernels();
+  Binding binding;
+  for (ValueId id : node.inputs) {
+    ensure(graph.producer(id).op == Op::Constant, "[{}] {}: an input is not constant",
+           op_def(node.op).name, node.name);
+    binding.inputs.push_back(graph.producer(id).constant.raw());
+  }
+  std::vector<Tensor> results;
+  for (ValueId id : node.outputs) {
+    results.emplace_back(graph.type(id).dtype, graph.type(id).shape);
+    binding.outputs.push_back(results.back().raw());
+  }
+  const auto workspace = host().allocate(library.workspace_bytes(graph, node));
+  binding.workspace = workspace->data();
+  const std::unique_ptr<Kernel> kernel = library.make(graph, node);
+  kernel->bind(binding);
+  kernel->run(*host().make_stream());
+  return results;
 }
 
 std::unique_ptr<Kernel> make_kernel(KernelFunction function) {

@@ -86,6 +86,7 @@ struct KernelDef {
   // The layouts it would like; absent: row-major.
   NodeLayouts (*layouts)(const KernelCall& call) = nullptr;
   bool (*fuses_activation)(const KernelCall& call, std::string_view activation) = nullptr;
+  bool (*offers)(const KernelCall& call, std::string_view extra) = nullptr;
 };
 
 // How kernels are measured where a library chooses by it.
@@ -125,9 +126,12 @@ class KernelLibrary final : public Backend {
   NodeLayouts layouts(const Graph& graph, const Node& node) const override;
   bool fuses_activation(const Graph& graph, const Node& node,
                         std::string_view activation) const override;
+  bool offers(const Graph& graph, const Node& node, std::string_view extra) const override;
   // Where a kernel for such nodes is there besides the reference, which is slow.
   bool fuses_pointwise() const override;
   std::size_t workspace_bytes(const Graph& graph, const Node& node) const override;
+  // By the kernels of cpu_kernels(), whatever device this library is for.
+  std::vector<Tensor> evaluate(const Graph& graph, const Node& node) const override;
 
  private:
   const std::vector<KernelDef>& defs(Op op) const;

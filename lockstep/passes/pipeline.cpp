@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/passes/dead_code.h"
+#include "lockstep/passes/fold_constants.h"
 #include "lockstep/passes/fuse.h"
 #include "lockstep/passes/layout.h"
 #include "lockstep/passes/pointwise.h"
@@ -23,6 +24,7 @@ void run_passes(Graph& graph, std::span<const std::unique_ptr<Pass>> passes) {
 void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
   std::vector<std::unique_ptr<Pass>> passes;
   passes.push_back(std::make_unique<DeadCode>());
+  passes.push_back(std::make_unique<FoldConstants>(backend));
   passes.push_back(std::make_unique<Fuse>(backend));
   if (backend.fuses_pointwise()) passes.push_back(std::make_unique<FusePointwise>());
   passes.push_back(std::make_unique<DeadCode>());
