@@ -4,6 +4,7 @@
 #include "lockstep/passes/dead_code.h"
 #include "lockstep/passes/fold_constants.h"
 #include "lockstep/passes/fuse.h"
+#include "lockstep/passes/join_gradients.h"
 #include "lockstep/passes/layout.h"
 #include "lockstep/passes/pointwise.h"
 
@@ -26,6 +27,7 @@ void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<FoldConstants>(backend));
   passes.push_back(std::make_unique<Fuse>(backend));
+  passes.push_back(std::make_unique<JoinGradients>(backend));
   if (backend.fuses_pointwise()) passes.push_back(std::make_unique<FusePointwise>());
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<ChooseLayouts>(backend, layout_of));
