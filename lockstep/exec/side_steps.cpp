@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "lockstep/graph/ops/pointwise.h"
-#include "lockstep/graph/ops/state.h"
 
 namespace lockstep {
 namespace {

@@ -64,12 +64,12 @@ __device__ __forceinline__ float sparse_row(const ClassRows& r, const SparseLoss
   const auto label = static_cast<std::int64_t>(s.labels[row]);
   const bool good = label >= 0 && label < r.classes;
   const float chosen = good ? as_float(x[label]) : NAN;
+  const float factor = s.dloss == nullptr ? 0.0F : as_float(s.dloss[row]);
   const RowTotal total = total_of<Team, N>(x, r.classes);
   Team::wait();
   if (s.dloss == nullptr) {
     write_softmax<Team, N>(x, y, r.classes, total);
   } else {
-    const float factor = as_float(s.dloss[row]);
     const float share = 1.0F / total.sum;
     map_row<Team, N>(x, y, r.classes, [&](std::int64_t i, float v) {
       const float scaled = as_float(rounded<T>(expf(v - total.largest) * share)) * factor;
@@ -338,12 +338,13 @@ void add_cuda_cross_entropy(KernelLibrary& library) {
   const auto add = [&](Op op, std::string_view name) {
     library.add(op, {.name = name, .supports = supports_class_rows, .make = make});
   };
-  library.add(Op::SparseCrossEntropy,
-              {.name = "cuda.sparse_cross_entropy",
-               .supports = supports_class_rows,
-               .make = make,
-               .workspace_bytes = loss_bytes,
-               .offers = [](const KernelCall&, std::string_view) { return true; }});
+  library.add(Op::SparseCrossEntropy, {.name = "cuda.sparse_cross_entropy",
+                                       .supports = supports_class_rows,
+                                       .make = make,
+                                       .workspace_bytes = loss_bytes,
+                                       .offers = [](const KernelCall&, std::string_view extra) {
+                                         return extra == "gradient";
+                                       }});
   add(Op::SparseCrossEntropyGrad, "cuda.sparse_cross_entropy_grad");
   add(Op::CrossEntropy, "cuda.cross_entropy");
   add(Op::CrossEntropyGrad, "cuda.cross_entropy_grad");
