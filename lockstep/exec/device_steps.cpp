@@ -25,8 +25,12 @@ DeviceSteps::DeviceSteps(const Plan& plan, const KernelLibrary& library, const P
       compute_(device.stream(kComputeStream)),
       communication_(device.stream(kCommunicationStream)),
       copies_(device.stream(kCommunicationStream + 1)),
+      side_(device.stream(kCommunicationStream + 2)),
       inputs_read_(device.make_event(false)) {
   for (auto& event : done_) event = device.make_event(false);
+  const bool alone = comms_[0] == nullptr && comms_[1] == nullptr;
+  if (alone) divided_ = find_side_steps(plan, memory);
+  find_outgoing(alone);
   if (options.recorder != nullptr) track_ = &options.recorder->track(options.track);
   recording_ = compute_.record([this] { issue(); });
 }
@@ -78,10 +82,42 @@ void DeviceSteps::bring_inputs(Inputs inputs) {
   }
 }
 
+// An output goes to the host while the steps run that stand behind the last that writes it: its
+// memory is its own to the end.
+void DeviceSteps::find_outgoing(bool early) {
+  for (const PlanMemory::Mirrored& output : memory_.outputs()) {
+    Outgoing outgoing{.output = output, .behind = bound_.size()};
+    for (std::size_t s = 0; early && s < bound_.size(); ++s) {
+      const Node& node = plan_.graph.node(plan_.steps[s].node);
+      const bool writes = std::ranges::any_of(
+          node.outputs, [&](ValueId id) { return memory_.address(id) == output.device; });
+      if (writes) outgoing.behind = s;
+    }
+    outgoing_.push_back(outgoing);
+  }
+}
+
+// Copies the outputs that are ready behind a step, which ran on `from`; at the end by itself.
+bool DeviceSteps::send_outputs(std::size_t behind, Stream& from) {
+  const bool early = behind < bound_.size();
+  bool any = false;
+  for (const Outgoing& each : outgoing_) {
+    if (each.behind != behind) continue;
+    if (early && !any) copies_.wait_for(from);
+    Stream& by = early ? copies_ : from;
+    by.copy(each.output.host, each.output.device, each.output.bytes);
+    any = true;
+  }
+  return any;
+}
+
 void DeviceSteps::issue() {
   bool communicated = false;
+  bool sent_early = false;
   compute_ahead_ = true;
-  for (BoundStep& bound : bound_) {
+  if (divided_.any) side_.wait_for(compute_);
+  for (std::size_t s = 0; s < bound_.size(); ++s) {
+    BoundStep& bound = bound_[s];
     if (bound.communication) {
       if (compute_ahead_) communication_.wait_for(compute_);
       compute_ahead_ = false;
@@ -90,16 +126,24 @@ void DeviceSteps::issue() {
       if (bound.waits && communicated) compute_.wait_for(communication_);
       compute_ahead_ = true;
     }
-    issue_step(bound);
+    if (divided_.any && divided_.joins[s]) compute_.wait_for(side_);
+    Stream& stream = stream_of(s);
+    issue_step(bound, stream);
+    if (divided_.any && divided_.forks[s]) side_.wait_for(compute_);
+    sent_early = send_outputs(s, stream) || sent_early;
   }
+  if (divided_.any) compute_.wait_for(side_);
   if (communicated) compute_.wait_for(communication_);
-  for (const PlanMemory::Mirrored& output : memory_.outputs()) {
-    compute_.copy(output.host, output.device, output.bytes);
-  }
+  send_outputs(bound_.size(), compute_);
+  if (sent_early) compute_.wait_for(copies_);
 }
 
-void DeviceSteps::issue_step(BoundStep& bound) {
-  Stream& stream = bound.communication ? communication_ : compute_;
+Stream& DeviceSteps::stream_of(std::size_t step) {
+  if (bound_[step].communication) return communication_;
+  return divided_.any && divided_.beside[step] ? side_ : compute_;
+}
+
+void DeviceSteps::issue_step(BoundStep& bound, Stream& stream) {
   if (bound.kernel != nullptr) {
     bound.kernel->run(stream);
     return;
@@ -129,10 +173,10 @@ std::vector<double> DeviceSteps::profile() {
   const std::unique_ptr<Event> end = device_.make_event(true);
   std::vector<double> ms;
   for (BoundStep& bound : bound_) {
-    issue_step(bound);
     Stream& stream = bound.communication ? communication_ : compute_;
+    issue_step(bound, stream);
     begin->record(stream);
-    for (int run = 0; run < kRuns; ++run) issue_step(bound);
+    for (int run = 0; run < kRuns; ++run) issue_step(bound, stream);
     end->record(stream);
     end->wait();
     ms.push_back(end->ms_since(*begin) / kRuns);

@@ -7,6 +7,7 @@
 // there.
 #pragma once
 
+#include "lockstep/exec/side_steps.h"
 #include "lockstep/exec/steps.h"
 
 namespace lockstep {
@@ -25,9 +26,19 @@ class DeviceSteps final : public Steps {
  private:
   static constexpr std::size_t kAhead = 2;  // runs that may be under way
 
+  // An output, and the step behind which it is copied to the host; as many as there are steps: at
+  // the end.
+  struct Outgoing {
+    PlanMemory::Mirrored output;
+    std::size_t behind = 0;
+  };
+
   void bring_inputs(Inputs inputs);
+  void find_outgoing(bool early);
+  bool send_outputs(std::size_t behind, Stream& from);
   void issue();
-  void issue_step(BoundStep& bound);
+  void issue_step(BoundStep& bound, Stream& stream);
+  Stream& stream_of(std::size_t step);
   void await(Event& event);
   void look_for_faults();
   void add_span(const char* name, SpanKind kind);
@@ -39,9 +50,12 @@ class DeviceSteps final : public Steps {
   std::shared_ptr<Buffer> fault_memory_;
   Fault* fault_;
   std::vector<BoundStep> bound_;
+  SideSteps divided_;  // nothing beside anything where there are other replicas
+  std::vector<Outgoing> outgoing_;
   Stream& compute_;
   Stream& communication_;
   Stream& copies_;
+  Stream& side_;
   std::unique_ptr<Event> inputs_read_;   // the host's side of inputs has been copied
   std::unique_ptr<Event> done_[kAhead];  // of the last runs, in turns
   std::unique_ptr<Recording> recording_;

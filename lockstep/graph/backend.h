@@ -35,6 +35,11 @@ class Backend {
   virtual bool fuses_pointwise() const { return false; }
   // Scratch memory that the node's kernel needs while it runs.
   virtual std::size_t workspace_bytes(const Graph& graph, const Node& node) const = 0;
+  // What a node gives whose inputs are constants, computed now; nothing where nobody can. The bits
+  // are those of a CPU.
+  virtual std::vector<Tensor> evaluate(const Graph& /*graph*/, const Node& /*node*/) const {
+    return {};
+  }
 };
 
 }  // namespace lockstep

@@ -118,6 +118,27 @@ std::size_t KernelLibrary::workspace_bytes(const Graph& graph, const Node& node)
   return def.workspace_bytes == nullptr ? 0 : def.workspace_bytes(call);
 }
 
+std::vector<Tensor> KernelLibrary::evaluate(const Graph& graph, const Node& node) const {
+  const KernelLibrary& library = cpu_kernels();
+  Binding binding;
+  for (ValueId id : node.inputs) {
+    ensure(graph.producer(id).op == Op::Constant, "[{}] {}: an input is not constant",
+           op_def(node.op).name, node.name);
+    binding.inputs.push_back(graph.producer(id).constant.raw());
+  }
+  std::vector<Tensor> results;
+  for (ValueId id : node.outputs) {
+    results.emplace_back(graph.type(id).dtype, graph.type(id).shape);
+    binding.outputs.push_back(results.back().raw());
+  }
+  const auto workspace = host().allocate(library.workspace_bytes(graph, node));
+  binding.workspace = workspace->data();
+  const std::unique_ptr<Kernel> kernel = library.make(graph, node);
+  kernel->bind(binding);
+  kernel->run(*host().make_stream());
+  return results;
+}
+
 std::unique_ptr<Kernel> make_kernel(KernelFunction function) {
   return std::make_unique<FunctionKernel>(std::move(function));
 }

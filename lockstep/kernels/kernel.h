@@ -135,6 +135,8 @@ class KernelLibrary final : public Backend {
   // Where a kernel for such nodes is there besides the reference, which is slow.
   bool fuses_pointwise() const override;
   std::size_t workspace_bytes(const Graph& graph, const Node& node) const override;
+  // By the kernels of cpu_kernels(), whatever device this library is for.
+  std::vector<Tensor> evaluate(const Graph& graph, const Node& node) const override;
 
  private:
   const std::vector<KernelDef>& defs(Op op) const;

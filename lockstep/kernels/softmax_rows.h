@@ -16,6 +16,7 @@
 //   };
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -140,17 +141,29 @@ struct SoftmaxKernels {
 
   template <class Label>
   static std::unique_ptr<Kernel> sparse_cross_entropy_of(const KernelCall& call) {
-    return make_kernel([r = Rows(call.in_shape(0))](const Binding& binding) {
+    const bool with_gradient = call.in_count() > 2;
+    const bool sum = call.attrs().has("sum");
+    return make_kernel([r = Rows(call.in_shape(0)), with_gradient, sum](const Binding& binding) {
       const Label* labels = binding.in<Label>(1);
       check_labels(labels, r);
+      auto* losses = sum ? reinterpret_cast<T*>(binding.workspace) : binding.out<T>(0);
       for_each_row(r, [&](std::int64_t row) {
         const T* x = binding.in<T>(0) + row * r.classes;
         T* y = binding.out<T>(1) + row * r.classes;
-        const auto chosen = static_cast<double>(x[static_cast<std::int64_t>(labels[row])]);
+        const auto label = static_cast<std::int64_t>(labels[row]);
+        const auto chosen = static_cast<double>(x[label]);
         const RowSum total = Math::exponentials(x, y, r.classes);
         Math::scale(y, y, r.classes, reciprocal(total.sum));
-        binding.out<T>(0)[row] = static_cast<T>(std::log(total.sum) - (chosen - total.largest));
+        losses[row] = static_cast<T>(std::log(total.sum) - (chosen - total.largest));
+        if (!with_gradient) return;
+        const T dloss = binding.in<T>(2)[row];
+        Math::scale(y, y, r.classes, dloss);
+        y[label] -= dloss;
       });
+      if (!sum) return;
+      double total = 0;
+      for (std::int64_t row = 0; row < r.rows; ++row) total += static_cast<double>(losses[row]);
+      *binding.out<T>(0) = static_cast<T>(total);
     });
   }
 
@@ -173,6 +186,13 @@ struct SoftmaxKernels {
 inline constexpr Op kSoftmaxOps[] = {
     Op::Softmax,      Op::SoftmaxGrad,     Op::SparseCrossEntropy, Op::SparseCrossEntropyGrad,
     Op::CrossEntropy, Op::CrossEntropyGrad};
+
+// Where the sum of losses is wanted, they themselves are kept here.
+inline std::size_t softmax_workspace_bytes(const KernelCall& call) {
+  if (call.node.op != Op::SparseCrossEntropy || !call.attrs().has("sum")) return 0;
+  return call.graph.bytes(call.node.inputs[0]) /
+         static_cast<std::size_t>(std::max<std::int64_t>(call.in_shape(0)[-1], 1));
+}
 
 // The kernel of one of those ops.
 template <class Math>

@@ -2,9 +2,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/passes/dead_code.h"
+#include "lockstep/passes/fold_constants.h"
 #include "lockstep/passes/fuse.h"
 #include "lockstep/passes/hand_on.h"
 #include "lockstep/passes/join_casts.h"
+#include "lockstep/passes/join_gradients.h"
 #include "lockstep/passes/layout.h"
 #include "lockstep/passes/pointwise.h"
 
@@ -25,7 +27,9 @@ void run_passes(Graph& graph, std::span<const std::unique_ptr<Pass>> passes) {
 void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
   std::vector<std::unique_ptr<Pass>> passes;
   passes.push_back(std::make_unique<DeadCode>());
+  passes.push_back(std::make_unique<FoldConstants>(backend));
   passes.push_back(std::make_unique<Fuse>(backend));
+  passes.push_back(std::make_unique<JoinGradients>(backend));
   passes.push_back(std::make_unique<HandOn>(backend));
   if (backend.fuses_pointwise()) passes.push_back(std::make_unique<FusePointwise>());
   passes.push_back(std::make_unique<DeadCode>());

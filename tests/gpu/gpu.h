@@ -20,6 +20,11 @@ inline const KernelLibrary& gpu_kernels() {
   return library;
 }
 
+inline const KernelLibrary& gpu_kernels_in_tf32() {
+  static const KernelLibrary library = make_cuda_kernels(gpu(), {.allow_tf32 = true});
+  return library;
+}
+
 }  // namespace lockstep
 
 #define LOCKSTEP_NEEDS_GPU()                                        \

@@ -36,6 +36,20 @@
   }                                                                                   \
   INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##Cases, testing::ValuesIn(cases), lockstep::case_name)
 
+// Products of f32 on tensor cores have ten bits of mantissa. What is large and goes through an
+// activation is checked without its gradient, which jumps where a rounded sum changes its sign.
+#define LOCKSTEP_GPU_TF32_CASES(Family, cases)                                             \
+  class Gpu##Family##CasesInTf32 : public testing::TestWithParam<lockstep::OpCase> {};     \
+  TEST_P(Gpu##Family##CasesInTf32, AgreeToAThousandth) {                                   \
+    LOCKSTEP_NEEDS_GPU();                                                                  \
+    lockstep::OpCase op_case = GetParam();                                                 \
+    op_case.tolerance = 1e-3;                                                              \
+    if (op_case.name.starts_with("dense_")) op_case.differentiable = false;                \
+    lockstep::expect_agreement(op_case, lockstep::gpu_kernels_in_tf32(), lockstep::gpu()); \
+  }                                                                                        \
+  INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##CasesInTf32, testing::ValuesIn(cases),        \
+                           lockstep::case_name)
+
 namespace lockstep {
 
 LOCKSTEP_GPU_CASES(Conv, conv_cases());
@@ -48,6 +62,8 @@ LOCKSTEP_GPU_CASES(Reduce, reduce_cases());
 LOCKSTEP_GPU_CASES(Shape, shape_cases());
 LOCKSTEP_GPU_CASES(Softmax, softmax_cases());
 LOCKSTEP_GPU_CASES(Update, update_cases());
+LOCKSTEP_GPU_TF32_CASES(Conv, conv_cases());
+LOCKSTEP_GPU_TF32_CASES(MatMul, matmul_cases());
 LOCKSTEP_GPU_DRAWN_CASES(DrawnConv, drawn_conv_cases());
 LOCKSTEP_GPU_DRAWN_CASES(DrawnElementwise, drawn_elementwise_cases());
 LOCKSTEP_GPU_DRAWN_CASES(DrawnMatMul, drawn_matmul_cases());

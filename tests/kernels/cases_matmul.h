@@ -71,6 +71,27 @@ inline std::vector<OpCase> matmul_cases() {
            .timed = true});
     }
   }
+  // The gradient of a layer's weights, and of its bias beside it.
+  const auto add_with_sums = [&](std::string name, Shape a, Shape b, bool timed = false) {
+    cases.push_back(
+        {.name = std::move(name),
+         .inputs = {f32(std::move(a)), f32(std::move(b))},
+         .build =
+             [](Graph& graph, CaseInputs in) {
+               return graph.add(
+                   Op::MatMul, in,
+                   {{"transpose_a", true}, {"transpose_b", false}, {"column_sums", true}});
+             },
+         .differentiable = false,
+         .timed = timed});
+  };
+  add_with_sums("column_sums", {32, 128}, {32, 10});
+  add_with_sums("column_sums_odd", {5, 7}, {5, 3});
+  add_with_sums("column_sums_one_row", {1, 6}, {1, 9});
+  add_with_sums("column_sums_of_nothing", {0, 6}, {0, 4});
+  add_with_sums("column_sums_for_no_results", {5, 0}, {5, 4});
+  add_with_sums("column_sums_long", {1000, 24}, {1000, 40});
+  add_with_sums("column_sums_timed", {128, 784}, {128, 512}, true);
   add_case("square_timed", {256, 256}, {256, 256}, {}, true);
   add_with_bias("dense_timed", {128, 784}, {784, 512}, 512, {.activation = "relu"}, true);
   add_case("attention_timed", {8, 8, 64, 64}, {8, 8, 64, 64}, {.transpose_b = true}, true);

@@ -37,6 +37,19 @@ inline std::vector<OpCase> softmax_cases() {
     add_case("sparse_cross_entropy",
              {f32_uniform(row.logits, -4, 4), integers(Shape(leading), classes, row.labels)},
              [](Graph&, CaseInputs in) { return sparse_cross_entropy(in[0], in[1]); });
+    // As one node with its gradient and sum where kernels offer that.
+    add_case("sparse_cross_entropy_sum",
+             {f32_uniform(row.logits, -4, 4), integers(Shape(leading), classes, row.labels)},
+             [](Graph&, CaseInputs in) { return reduce_sum(sparse_cross_entropy(in[0], in[1])); });
+    for (const bool sum : {false, true}) {
+      add_case(sum ? "sparse_cross_entropy_gradient_and_sum" : "sparse_cross_entropy_gradient",
+               {f32_uniform(row.logits, -4, 4), integers(Shape(leading), classes, row.labels),
+                f32(Shape(leading))},
+               [sum](Graph& graph, CaseInputs in) {
+                 return graph.add(Op::SparseCrossEntropy, in, sum ? Attrs{{"sum", true}} : Attrs{});
+               });
+      cases.back().differentiable = false;
+    }
     add_case("cross_entropy", {f32_uniform(row.logits, -4, 4), f32_uniform(row.logits, 0, 1)},
              [](Graph&, CaseInputs in) { return cross_entropy(in[0], in[1]); });
     add_case("sigmoid_cross_entropy",

@@ -38,7 +38,14 @@ std::vector<ValueType> infer_matmul(const OpCall& call) {
   require(a[transpose_a ? -2 : -1] == b[transpose_b ? -1 : -2], "inner dimensions differ: {} × {}",
           operand(a, transpose_a), operand(b, transpose_b));
   if (call.inputs.size() > 2) require_type(call, 2, {call.dtype(0), {n}}, "the bias");
-  return {{call.dtype(0), a.with(-2, m).with(-1, n)}};
+  std::vector<ValueType> outputs = {{call.dtype(0), a.with(-2, m).with(-1, n)}};
+  if (call.attrs.has("column_sums")) {
+    require(a.rank() == 2 && b.rank() == 2 && !transpose_b && call.inputs.size() == 2 &&
+                !call.attrs.has("activation"),
+            "columns are added up of a plain matrix on the right, with nothing behind the product");
+    outputs.push_back({call.dtype(0), {n}});
+  }
+  return outputs;
 }
 
 Value swap_last_axes(Value x) {

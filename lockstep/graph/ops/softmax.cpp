@@ -35,7 +35,10 @@ void require_classes(const OpCall& call, std::size_t labels, const Shape& logits
 std::vector<ValueType> infer_sparse_cross_entropy(const OpCall& call) {
   infer_softmax(call);
   require_classes(call, 1, call.shape(0));
-  return {{call.dtype(0), leading_shape(call.shape(0))}, call.inputs[0]};
+  const ValueType losses{call.dtype(0), leading_shape(call.shape(0))};
+  if (call.inputs.size() > 2) require_type(call, 2, losses, "the loss's gradient");
+  const bool sum = call.attrs.has("sum");
+  return {sum ? ValueType{call.dtype(0), {}} : losses, call.inputs[0]};
 }
 
 std::vector<ValueType> infer_cross_entropy(const OpCall& call) {

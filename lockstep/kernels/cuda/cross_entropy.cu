@@ -1,5 +1,7 @@
 // The cross entropies that start from logits, and their gradients (what they are:
-// kernels/softmax_rows.h), each one sweep over the rows.
+// kernels/softmax_rows.h), each one sweep over the rows. The sparse one can give its gradient in
+// the same sweep, and the sum of its losses: in one launch where a block can do it all, else in a
+// second.
 #include <limits>
 
 #include "lockstep/kernels/cuda/softmax.cuh"
@@ -45,29 +47,92 @@ template <class T, class Label>
 struct SparseLoss {
   const T* logits;
   const Label* labels;
-  T* loss;
-  T* softmax;  // may be the logits
+  const T* dloss;  // null: the softmax is wanted, not the gradient
+  T* loss;         // one a row
+  T* result;       // the softmax or the gradient; may be the logits
   Fault* fault;
   std::int64_t step;
 };
 
-// A row with a bad label has a loss that is no number.
+// The loss of a row, which the first thread has; the others have its softmax or gradient written. A
+// row with a bad label has a loss that is no number.
+template <class Team, int N, class T, class Label>
+__device__ __forceinline__ float sparse_row(const ClassRows& r, const SparseLoss<T, Label>& s,
+                                            std::int64_t row) {
+  const T* x = s.logits + row * r.classes;
+  T* y = s.result + row * r.classes;
+  const auto label = static_cast<std::int64_t>(s.labels[row]);
+  const bool good = label >= 0 && label < r.classes;
+  const float chosen = good ? as_float(x[label]) : NAN;
+  const float factor = s.dloss == nullptr ? 0.0F : as_float(s.dloss[row]);
+  const RowTotal total = total_of<Team, N>(x, r.classes);
+  Team::wait();
+  if (s.dloss == nullptr) {
+    write_softmax<Team, N>(x, y, r.classes, total);
+  } else {
+    const float share = 1.0F / total.sum;
+    map_row<Team, N>(x, y, r.classes, [&](std::int64_t i, float v) {
+      const float scaled = as_float(rounded<T>(expf(v - total.largest) * share)) * factor;
+      return i == label ? scaled - factor : scaled;
+    });
+  }
+  if (Team::thread() == 0 && !good) report(r, s.labels, row, s.fault, s.step);
+  return logf(total.sum) - (chosen - total.largest);
+}
+
 template <class T, class Label, class Team, int N>
 __global__ void __launch_bounds__(kTeamBlock)
     sparse_cross_entropy(const ClassRows r, const SparseLoss<T, Label> s) {
   for (std::int64_t row = Team::first_row(); row < r.rows; row += Team::row_step()) {
-    const T* x = s.logits + row * r.classes;
-    const auto label = static_cast<std::int64_t>(s.labels[row]);
-    const bool good = label >= 0 && label < r.classes;
-    const float chosen = good ? as_float(x[label]) : NAN;
-    const RowTotal total = total_of<Team, N>(x, r.classes);
-    Team::wait();
-    write_softmax<Team, N>(x, s.softmax + row * r.classes, r.classes, total);
-    if (Team::thread() == 0) {
-      s.loss[row] = rounded<T>(logf(total.sum) - (chosen - total.largest));
-      if (!good) report(r, s.labels, row, s.fault, s.step);
-    }
+    const float loss = sparse_row<Team, N>(r, s, row);
+    if (Team::thread() == 0) s.loss[row] = rounded<T>(loss);
   }
+}
+
+constexpr int kSumThreads = 1024;
+constexpr int kSumWarps = kSumThreads / 32;
+constexpr std::int64_t kOneBlock = 32768;  // logits that one block goes through
+
+// The sum of the threads' values of a block of kSumThreads, on its first thread.
+__device__ double sum_of_block(double value) {
+  __shared__ double warps[kSumWarps];
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xFFFFFFFFU, value, distance);
+  }
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  if (threadIdx.x >= 32) return 0;
+  value = warps[threadIdx.x];
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xFFFFFFFFU, value, distance);
+  }
+  return value;
+}
+
+// All rows by one block, a warp a row, and the sum of their losses.
+template <class T, class Label, int N>
+__global__ void __launch_bounds__(kSumThreads)
+    sparse_cross_entropy_sum(const ClassRows r, const SparseLoss<T, Label> s, T* sum) {
+  double losses = 0;
+  for (std::int64_t row = threadIdx.x / 32; row < r.rows; row += kSumWarps) {
+    const float loss = sparse_row<RowTeam<32>, N>(r, s, row);
+    if (threadIdx.x % 32 == 0) losses += static_cast<double>(as_float(rounded<T>(loss)));
+  }
+  losses = sum_of_block(losses);
+  if (threadIdx.x == 0) *sum = rounded<T>(static_cast<float>(losses));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kSumThreads)
+    sum_losses(const T* losses, std::int64_t rows, T* sum) {
+  double total = 0;
+  for (std::int64_t row = threadIdx.x; row < rows; row += kSumThreads) {
+    total += static_cast<double>(as_float(losses[row]));
+  }
+  total = sum_of_block(total);
+  if (threadIdx.x == 0) *sum = rounded<T>(static_cast<float>(total));
 }
 
 // dlogits = dloss · (softmax - one where the label is); it may take the softmax's place.
@@ -166,18 +231,32 @@ std::unique_ptr<Kernel> make_cross_entropy_grad_of(const KernelCall& call) {
 template <class T, class Label>
 class SparseCrossEntropy final : public Kernel {
  public:
-  explicit SparseCrossEntropy(const KernelCall& call) : r_(call.in_shape(0)) {}
+  explicit SparseCrossEntropy(const KernelCall& call)
+      : r_(call.in_shape(0)), gradient_(call.in_count() > 2), summed_(call.attrs().has("sum")) {}
+
   void bind(const Binding& b) override {
-    loss_ = {b.in<T>(0), b.in<Label>(1), b.out<T>(0), b.out<T>(1), b.fault, b.step};
+    loss_ = {.logits = b.in<T>(0),
+             .labels = b.in<Label>(1),
+             .dloss = gradient_ ? b.in<T>(2) : nullptr,
+             .loss = summed_ ? reinterpret_cast<T*>(b.workspace) : b.out<T>(0),
+             .result = b.out<T>(1),
+             .fault = b.fault,
+             .step = b.step};
+    sum_ = summed_ ? b.out<T>(0) : nullptr;
+    aligned_ = all_on_pack_boundaries(loss_.logits, loss_.result);
   }
+
   void run(Stream& stream) override {
-    if (r_.rows == 0) return;
-    const bool aligned = all_on_pack_boundaries(loss_.logits, loss_.softmax);
-    with_team<T>(r_.classes, aligned, [&](auto team, auto width) {
-      using Team = decltype(team);
-      sparse_cross_entropy<T, Label, Team, decltype(width)::value>
-          <<<team_blocks<Team>(r_.rows), kTeamBlock, 0, cuda_stream(stream)>>>(r_, loss_);
-    });
+    const cudaStream_t handle = cuda_stream(stream);
+    if (summed_ && r_.rows * r_.classes <= kOneBlock && r_.classes <= kWarpRow) {
+      const bool in_packs = aligned_ && r_.classes % kPack<T> == 0;
+      const auto kernel = in_packs ? sparse_cross_entropy_sum<T, Label, kPack<T>>
+                                   : sparse_cross_entropy_sum<T, Label, 1>;
+      kernel<<<1, kSumThreads, 0, handle>>>(r_, loss_, sum_);
+      return check_launch("sparse_cross_entropy_sum");
+    }
+    if (r_.rows > 0) launch_rows(handle);
+    if (summed_) sum_losses<T><<<1, kSumThreads, 0, handle>>>(loss_.loss, r_.rows, sum_);
     check_launch("sparse_cross_entropy");
   }
   std::string explain(std::int64_t value) const override {
@@ -185,9 +264,27 @@ class SparseCrossEntropy final : public Kernel {
   }
 
  private:
+  void launch_rows(cudaStream_t stream) const {
+    with_team<T>(r_.classes, aligned_, [&](auto team, auto width) {
+      using Team = decltype(team);
+      sparse_cross_entropy<T, Label, Team, decltype(width)::value>
+          <<<team_blocks<Team>(r_.rows), kTeamBlock, 0, stream>>>(r_, loss_);
+    });
+  }
+
   ClassRows r_;
+  bool gradient_;
+  bool summed_;
+  bool aligned_ = false;
   SparseLoss<T, Label> loss_ = {};
+  T* sum_ = nullptr;
 };
+
+// The losses, where their sum takes their place.
+std::size_t loss_bytes(const KernelCall& call) {
+  if (!call.attrs().has("sum")) return 0;
+  return static_cast<std::size_t>(ClassRows(call.in_shape(0)).rows) * size_of(call.in_dtype(0));
+}
 
 template <class T, class Label>
 std::unique_ptr<Kernel> make_sparse_grad_of(const KernelCall& call) {
@@ -241,7 +338,13 @@ void add_cuda_cross_entropy(KernelLibrary& library) {
   const auto add = [&](Op op, std::string_view name) {
     library.add(op, {.name = name, .supports = supports_class_rows, .make = make});
   };
-  add(Op::SparseCrossEntropy, "cuda.sparse_cross_entropy");
+  library.add(Op::SparseCrossEntropy, {.name = "cuda.sparse_cross_entropy",
+                                       .supports = supports_class_rows,
+                                       .make = make,
+                                       .workspace_bytes = loss_bytes,
+                                       .offers = [](const KernelCall&, std::string_view extra) {
+                                         return extra == "gradient";
+                                       }});
   add(Op::SparseCrossEntropyGrad, "cuda.sparse_cross_entropy_grad");
   add(Op::CrossEntropy, "cuda.cross_entropy");
   add(Op::CrossEntropyGrad, "cuda.cross_entropy_grad");

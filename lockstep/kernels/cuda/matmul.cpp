@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt, with the bias and, where it can, the activation in its epilogue;
-// what is left of them is a sweep of our own.
+// Matrix products by cuBLASLt, with the bias and, where it can, the activation or the gradient of a
+// bias in its epilogue; what is left of them is a sweep of our own.
 #include "lockstep/kernels/cuda/matmul_choice.h"
 
 namespace lockstep {
@@ -18,35 +18,48 @@ std::uint32_t alignment_of(const MatmulPlaces& places) {
   std::uintptr_t bits = 256;
   for (const void* pointer :
        {static_cast<const void*>(places.a), static_cast<const void*>(places.b),
-        static_cast<const void*>(places.bias), static_cast<const void*>(places.y)}) {
+        static_cast<const void*>(places.bias), static_cast<const void*>(places.y),
+        static_cast<const void*>(places.sums)}) {
     bits |= reinterpret_cast<std::uintptr_t>(pointer);
   }
   return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
+// Where the workspace of our own sums begins, behind cuBLASLt's.
+std::size_t sums_offset(std::size_t cublaslt_bytes) {
+  return (cublaslt_bytes + 255) / 256 * 256;
 }
 
 class MatmulKernel final : public Kernel {
  public:
   MatmulKernel(CudaContext& context, const MatmulProduct& product)
       : library_(context.cublaslt()), product_(product), choice_(matmul_choice(context, product)) {
+    granted_ = choice_.workspace_bytes;
     describe();
   }
 
   void bind(const Binding& binding) override {
-    places_ = {binding.inputs[0], binding.inputs[1],
-               product_.tail.biased ? binding.inputs[2] : nullptr, binding.outputs[0]};
+    places_ = {.a = binding.inputs[0],
+               .b = binding.inputs[1],
+               .bias = product_.tail.biased ? binding.inputs[2] : nullptr,
+               .y = binding.outputs[0],
+               .sums = product_.column_sums ? binding.outputs[1] : nullptr};
     workspace_ = binding.workspace;
     // Values lie at multiples of 64 bytes, but gradients that are added up together lie side by
     // side.
     if (const std::uint32_t alignment = alignment_of(places_); alignment < kMatmulAlignment) {
       choose_for(alignment);
     }
-    descriptors_->set_bias(places_.bias);
+    descriptors_->set_bias(places_);
   }
 
   void run(Stream& stream) override {
     const cudaStream_t handle = cuda_stream(stream);
     library_.check(descriptors_->run(choice_, places_, workspace_, handle), "a product");
     rest_.run(places_.y, places_.bias, handle);
+    if (product_.column_sums && !adds_columns(choice_.epilogue)) {
+      product_.sums().run(places_.b, places_.sums, workspace_ + sums_offset(granted_), handle);
+    }
   }
 
  private:
@@ -57,14 +70,13 @@ class MatmulKernel final : public Kernel {
 
   // Another algorithm for matrices that lie worse than planned, in the same workspace.
   void choose_for(std::uint32_t alignment) {
-    const std::size_t granted = choice_.workspace_bytes;
     for (const cublasLtEpilogue_t epilogue :
          {is_relu(choice_.epilogue) ? CUBLASLT_EPILOGUE_DEFAULT : choice_.epilogue,
           CUBLASLT_EPILOGUE_DEFAULT}) {
       choice_.epilogue = epilogue;
       describe();
-      descriptors_->set_bias(places_.bias);
-      const auto choices = descriptors_->suggestions(alignment, granted, 1);
+      descriptors_->set_bias(places_);
+      const auto choices = descriptors_->suggestions(alignment, granted_, 1);
       if (choices.empty()) continue;
       choice_ = choices.front();
       return;
@@ -76,6 +88,7 @@ class MatmulKernel final : public Kernel {
   CublasLt& library_;
   MatmulProduct product_;
   MatmulChoice choice_;
+  std::size_t granted_ = 0;  // bytes of workspace that are cuBLASLt's
   BiasSweep rest_;
   std::unique_ptr<MatmulDescriptors> descriptors_;
   MatmulPlaces places_;
@@ -98,16 +111,30 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
   const MatmulProduct p = matmul_product_of(call);
   if (!is_empty(p)) return std::make_unique<MatmulKernel>(cuda_context(call), p);
   const std::size_t bytes = call.graph.bytes(call.node.outputs[0]);
-  return make_cuda_kernel([tail = p.tail, bytes](const Binding& binding, cudaStream_t stream) {
+  return make_cuda_kernel([p, bytes](const Binding& binding, cudaStream_t stream) {
+    if (p.column_sums) {
+      p.sums().run(binding.inputs[1], binding.outputs[1], binding.workspace, stream);
+    }
     if (bytes == 0) return;
     check_cuda(cudaMemsetAsync(binding.outputs[0], 0, bytes, stream), "zeroing a product");
-    tail.run(binding.outputs[0], tail.biased ? binding.inputs[2] : nullptr, stream);
+    p.tail.run(binding.outputs[0], p.tail.biased ? binding.inputs[2] : nullptr, stream);
   });
 }
 
 std::size_t workspace_bytes(const KernelCall& call) {
   const MatmulProduct p = matmul_product_of(call);
-  return is_empty(p) ? 0 : matmul_choice(cuda_context(call), p).workspace_bytes;
+  const std::size_t sums = p.column_sums ? p.sums().workspace_bytes() : 0;
+  if (is_empty(p)) return sums;
+  const std::size_t own = matmul_choice(cuda_context(call), p).workspace_bytes;
+  return sums > 0 ? sums_offset(own) + sums : own;
+}
+
+// Whether cuBLASLt adds up the columns on its way, at next to no cost.
+bool offers(const KernelCall& call, std::string_view extra) {
+  if (extra != "column_sums") return false;
+  MatmulProduct p = matmul_product_of(call);
+  p.column_sums = true;
+  return !is_empty(p) && adds_columns(matmul_choice(cuda_context(call), p).epilogue);
 }
 
 }  // namespace
@@ -119,7 +146,8 @@ void add_cuda_matmul(KernelLibrary& library) {
                .make = make,
                .workspace_bytes = workspace_bytes,
                // In the epilogue, or in the sweep that adds the bias.
-               .fuses_activation = [](const KernelCall&, std::string_view) { return true; }});
+               .fuses_activation = [](const KernelCall&, std::string_view) { return true; },
+               .offers = offers});
 }
 
 }  // namespace lockstep

@@ -13,12 +13,18 @@ namespace {
 
 constexpr std::size_t kMostWorkspace = std::size_t{32} << 20;
 constexpr double kSmall = 1e4;  // operations for which measuring is not worth its time
+constexpr double kShort = 1e8;  // operations up to which they take a few microseconds
+// Times what a product takes alone that it may take with the sums of columns. cuBLASLt adds them up
+// on its way in some kernels, and behind others in a second launch, which is not better than ours.
+constexpr float kFree = 1.1f;
 constexpr int kMostMeasured = 8;
+constexpr int kMostMeasuredOfShort = 24;
 
 // Epilogues for a product, the most that could be done first. cuBLASLt has the form of GELU with a
 // tanh, with fewer digits than f32 has. A bias is of the result's type.
 std::vector<cublasLtEpilogue_t> epilogues_for(const MatmulProduct& p) {
   std::vector<cublasLtEpilogue_t> list;
+  if (p.column_sums) list.push_back(CUBLASLT_EPILOGUE_BGRADA);
   const bool bias = p.tail.biased && p.tail.bias_dtype == p.dtype;
   if (bias || !p.tail.biased) {
     if (p.tail.activation == CudaActivation::Relu) {
@@ -41,14 +47,14 @@ class Trial {
         a_count_(p.batches * p.m * p.k),
         b_count_(p.stride_b == 0 ? p.k * p.n : p.batches * p.k * p.n),
         y_bytes_(bytes(p.batches * p.m * p.n)),
-        memory_(bytes(a_count_) + bytes(b_count_) + y_bytes_ + bytes(p.n) + kMostWorkspace) {
+        memory_(bytes(a_count_) + bytes(b_count_) + y_bytes_ + 2 * bytes(p.n) + kMostWorkspace) {
     std::byte* next = memory_.data();
     if (next == nullptr) return;
     const auto take = [&](std::size_t size) { return std::exchange(next, next + size); };
     std::byte* a = take(bytes(a_count_));
     std::byte* b = take(bytes(b_count_));
     std::byte* bias = take(bytes(p.n));
-    places_ = {a, b, bias, take(y_bytes_)};
+    places_ = {.a = a, .b = b, .bias = bias, .y = take(y_bytes_), .sums = take(bytes(p.n))};
     workspace_ = next;
     fill_random(a, p.dtype, a_count_, 1, watch_.stream());
     fill_random(b, p.dtype, b_count_, 2, watch_.stream());
@@ -57,19 +63,23 @@ class Trial {
 
   bool has_memory() const { return memory_.data() != nullptr; }
 
+  struct Timed {
+    MatmulChoice choice;
+    float time = std::numeric_limits<float>::infinity();
+  };
+
   // The fastest of some algorithms, or, for a small product, the first that runs; none where none
   // does.
-  std::optional<MatmulChoice> fastest(MatmulDescriptors& descriptors,
-                                      const std::vector<MatmulChoice>& choices) {
-    descriptors.set_bias(places_.bias);
-    std::optional<MatmulChoice> best;
-    float best_time = std::numeric_limits<float>::infinity();
+  std::optional<Timed> fastest(MatmulDescriptors& descriptors,
+                               const std::vector<MatmulChoice>& choices) {
+    descriptors.set_bias(places_);
+    std::optional<Timed> best;
     for (const MatmulChoice& choice : choices) {
-      const std::optional<float> time = watch_.median(
+      const float best_time = best.value_or(Timed()).time;
+      const std::optional<float> time = watch_.in_a_row(
           [&](cudaStream_t stream) { return runs(descriptors, choice, stream); }, best_time);
       if (!time || *time >= best_time) continue;
-      best = choice;
-      best_time = *time;
+      best = {choice, *time};
       if (product_.operations() < kSmall) break;
     }
     return best;
@@ -78,7 +88,7 @@ class Trial {
   // Whether a NaN in goes out again. cuBLASLt does not say whether its ReLU lets it through, and a
   // model that has gone wrong must not look as if it had not.
   bool keeps_nan(MatmulDescriptors& descriptors, const MatmulChoice& choice) {
-    descriptors.set_bias(places_.bias);
+    descriptors.set_bias(places_);
     check_cuda(
         cudaMemsetAsync(const_cast<std::byte*>(places_.a), 0xff, bytes(a_count_), watch_.stream()),
         "filling a matrix with NaN");
@@ -150,17 +160,22 @@ std::pair<MatmulChoice, bool> choose(CudaContext& context, CublasLt& library,
   std::optional<Trial> trial;
   if (context.measure) trial.emplace(p);
   if (trial && !trial->has_memory()) trial.reset();
+  const int most = p.operations() < kShort ? kMostMeasuredOfShort : kMostMeasured;
+  std::optional<Trial::Timed> best;
   for (const cublasLtEpilogue_t epilogue : epilogues_for(p)) {
-    if (is_relu(epilogue) && !trial) continue;  // see keeps_nan
+    // See keeps_nan and kFree.
+    if ((is_relu(epilogue) || adds_columns(epilogue)) && !trial) continue;
     MatmulDescriptors descriptors(library, p, epilogue);
     const std::vector<MatmulChoice> choices =
-        descriptors.suggestions(kMatmulAlignment, kMostWorkspace, kMostMeasured);
+        descriptors.suggestions(kMatmulAlignment, kMostWorkspace, most);
     if (choices.empty()) continue;
     if (!trial) return {choices.front(), false};
-    const std::optional<MatmulChoice> best = trial->fastest(descriptors, choices);
-    if (!best || (is_relu(epilogue) && !trial->keeps_nan(descriptors, *best))) continue;
-    return {*best, true};
+    const std::optional<Trial::Timed> timed = trial->fastest(descriptors, choices);
+    if (!timed || (is_relu(epilogue) && !trial->keeps_nan(descriptors, timed->choice))) continue;
+    if (!best || best->time > kFree * timed->time) best = timed;
+    if (!adds_columns(epilogue)) break;
   }
+  if (best) return {best->choice, true};
   fail<UsageError>("[matmul] cuBLASLt has no algorithm for {}", p.name());
 }
 
@@ -173,8 +188,8 @@ MatmulChoice matmul_choice(CudaContext& context, const MatmulProduct& p) {
   const auto known = library.chosen.find(name);
   if (known != library.chosen.end()) return known->second;
   const Gpu& gpu = context.gpu();
-  const std::string key = fmt::format("{} {}.{} cublaslt {} {}", gpu.model, gpu.major, gpu.minor,
-                                      library.version, name);
+  const std::string key = fmt::format("{} {}.{} cublaslt {} recorded {}", gpu.model, gpu.major,
+                                      gpu.minor, library.version, name);
   PlanCache& cache = context.plans();
   std::optional<MatmulChoice> choice = remembered(cache, key, library, p);
   if (!choice) {

@@ -37,6 +37,7 @@ MatmulProduct matmul_product_of(const KernelCall& call) {
   p.tail.alpha = call.attrs().has("alpha") ? static_cast<float>(call.attrs().real("alpha")) : 0.0f;
   p.tail.rows = p.batches * p.m;
   p.tail.columns = p.n;
+  p.column_sums = call.attrs().has("column_sums");
   return p;
 }
 
@@ -45,7 +46,7 @@ std::string MatmulProduct::name() const {
                      tf32 ? " tf32" : "", batches, m, transpose_a ? "ᵀ" : "", k, n,
                      transpose_b ? "ᵀ" : "", tail.biased ? name_of(tail.bias_dtype) : "none",
                      static_cast<int>(tail.activation)) +
-         (stride_b == 0 && batches > 1 ? " one b" : "");
+         (stride_b == 0 && batches > 1 ? " one b" : "") + (column_sums ? " column sums" : "");
 }
 
 template <class T>
@@ -64,8 +65,10 @@ MatmulDescriptors::MatmulDescriptors(CublasLt& library, const MatmulProduct& p,
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
   if (adds_bias(epilogue)) {
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(p.tail.bias_dtype));
-    set_bias(reinterpret_cast<const std::byte*>(std::uintptr_t{kLikelyAlignment}));  // never read
   }
+  if (adds_columns(epilogue)) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(p.dtype));
+  auto* const somewhere = reinterpret_cast<std::byte*>(std::uintptr_t{kLikelyAlignment});
+  set_bias({.bias = somewhere, .sums = somewhere});  // never read
   a_ = p.transpose_a ? matrix(p, p.m, p.k, p.stride_a) : matrix(p, p.k, p.m, p.stride_a);
   b_ = p.transpose_b ? matrix(p, p.k, p.n, p.stride_b) : matrix(p, p.n, p.k, p.stride_b);
   y_ = matrix(p, p.n, p.m, p.m * p.n);
@@ -78,9 +81,11 @@ MatmulDescriptors::~MatmulDescriptors() {
   if (product_ != nullptr) library_.free_product(product_);
 }
 
-void MatmulDescriptors::set_bias(const std::byte* bias) {
-  const void* pointer = bias;
-  if (adds_bias(epilogue_)) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, pointer);
+void MatmulDescriptors::set_bias(const MatmulPlaces& places) {
+  const void* const bias = places.bias;
+  const void* const sums = places.sums;
+  if (adds_bias(epilogue_)) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (adds_columns(epilogue_)) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, sums);
 }
 
 std::vector<MatmulChoice> MatmulDescriptors::suggestions(std::uint32_t alignment,

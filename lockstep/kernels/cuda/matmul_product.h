@@ -23,10 +23,14 @@ struct MatmulProduct {
   bool transpose_b = false;
   DType dtype = DType::F32;
   bool tf32 = false;
-  BiasSweep tail;  // what follows
+  BiasSweep tail;            // what follows
+  bool column_sums = false;  // wanted of b as well, (k, n)
 
   double operations() const {
     return 2.0 * static_cast<double>(batches * m) * static_cast<double>(n * k);
+  }
+  ColumnSum sums() const {  // where cuBLASLt does not add them up
+    return {.dtype = dtype, .result_dtype = dtype, .rows = k, .columns = n};
   }
   std::string name() const;  // on one line, different for different problems
 };
@@ -44,12 +48,18 @@ inline bool activates(cublasLtEpilogue_t epilogue) {
   return is_relu(epilogue) || (epilogue & CUBLASLT_EPILOGUE_GELU) != 0;
 }
 
+// Whether it adds up b's columns. (b is cuBLASLt's first operand, its A.)
+inline bool adds_columns(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_BGRADA;
+}
+
 // Where the matrices of a product lie.
 struct MatmulPlaces {
   const std::byte* a = nullptr;
   const std::byte* b = nullptr;
   const std::byte* bias = nullptr;
   std::byte* y = nullptr;
+  std::byte* sums = nullptr;
 };
 
 // A product with an epilogue in cuBLASLt's descriptors: a is its second operand, b its first.
@@ -60,8 +70,8 @@ class MatmulDescriptors {
   MatmulDescriptors(const MatmulDescriptors&) = delete;
   MatmulDescriptors& operator=(const MatmulDescriptors&) = delete;
 
-  // Where the bias lies, for an epilogue that adds it.
-  void set_bias(const std::byte* bias);
+  // Where the bias, or what stands in its place, lies for an epilogue that has it.
+  void set_bias(const MatmulPlaces& places);
   // Algorithms for matrices that lie at multiples of `alignment` bytes, likely the fastest first.
   std::vector<MatmulChoice> suggestions(std::uint32_t alignment, std::size_t workspace_bytes,
                                         int most) const;

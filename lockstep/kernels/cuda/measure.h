@@ -44,8 +44,13 @@ class Stopwatch {
   // The median of five runs in milliseconds, behind two that are not counted; the second of those
   // where it takes more than thrice `best`. Nothing where `run` says that it cannot.
   std::optional<float> median(const std::function<bool(cudaStream_t)>& run, float best);
+  // The same for work of a few microseconds, which the host issues more slowly than a GPU does it:
+  // of runs in a row that were recorded first, as the steps of a plan are. Longer work is measured
+  // by `median`.
+  std::optional<float> in_a_row(const std::function<bool(cudaStream_t)>& run, float best);
 
  private:
+  std::optional<float> recorded(const std::function<bool(cudaStream_t)>& run);
   std::optional<float> once(const std::function<bool(cudaStream_t)>& run);
 
   cudaStream_t stream_ = nullptr;

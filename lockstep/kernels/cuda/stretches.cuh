@@ -13,6 +13,10 @@ namespace lockstep {
 
 inline constexpr int kStretchThreads = 256;
 inline constexpr std::int64_t kPieceElements = 8192;
+// Where there are few elements, pieces are shorter, down to a pack a thread: as many blocks as
+// this.
+inline constexpr std::int64_t kManyPieces = 528;  // four for each of 132 multiprocessors
+inline constexpr std::int64_t kLeastPieceElements = 1024;
 // Pieces of a value whose norm is taken, at most: a block adds up their sums, one a thread.
 inline constexpr std::int64_t kMostNormPieces = kStretchThreads;
 
@@ -57,13 +61,22 @@ struct StretchTable {
 };
 static_assert(sizeof(StretchTable<float>) < 3600);
 
+// The length of pieces for as many elements, a power of two.
+inline std::int64_t piece_for(std::int64_t elements) {
+  std::int64_t piece = kPieceElements;
+  while (piece > kLeastPieceElements && elements < piece * kManyPieces) piece /= 2;
+  return piece;
+}
+
 // Cuts stretches into pieces and fills as many tables as they need.
 template <class T>
 std::vector<StretchTable<T>> make_tables(std::vector<Stretch<T>> stretches, bool for_norms) {
   std::vector<StretchTable<T>> tables;
   int piece = 0;
+  std::int64_t elements = 0;
+  for (const Stretch<T>& s : stretches) elements += s.count;
   for (Stretch<T>& s : stretches) {
-    s.piece = for_norms ? norm_piece(s.count) : kPieceElements;
+    s.piece = for_norms ? norm_piece(s.count) : piece_for(elements);
     s.first_piece = piece;
     s.pieces = static_cast<int>((s.count + s.piece - 1) / s.piece);
     s.aligned = all_on_pack_boundaries(s.parameter, s.gradient, s.slots[0], s.slots[1], s.slots[2]);
@@ -113,6 +126,14 @@ __device__ __forceinline__ void for_each_in_piece(const Stretch<T>& s, int piece
   for (std::int64_t i = rest + thread; i < end; i += kStretchThreads) {
     f(i, std::integral_constant<int, 1>{});
   }
+}
+
+// Where the first pack that for_each_in_piece hands to this thread begins; -1 where it has none.
+template <class T>
+__device__ __forceinline__ std::int64_t first_pack(const Stretch<T>& s, int piece) {
+  const std::int64_t begin = (piece - s.first_piece) * s.piece;
+  const std::int64_t at = begin + static_cast<int>(threadIdx.x) * kPack<T>;
+  return s.aligned && at + kPack<T> <= min(begin + s.piece, s.count) ? at : -1;
 }
 
 // The sum of the threads' values of a block, on all of them.

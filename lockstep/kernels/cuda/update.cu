@@ -57,13 +57,13 @@ __device__ RuleScalars scalars_of(const UpdateStep& u, const Stretch<T>& s) {
     parameter = norm(1);
     other = norm(2);
   }
-  if (threadIdx.x == 0) {
+  if (threadIdx.x < 32) {
     RuleScalars scalars = rule_scalars(o, u.inputs);
     if (clipped > o.clip_norm) scalars.scale *= static_cast<float>(o.clip_norm / clipped);
     if (kPhase == Phase::Update && o.adapts()) {
       scalars.step = scalars.rate * trust_of(o, parameter, other);
     }
-    shared = scalars;
+    if (threadIdx.x == 0) shared = scalars;
   }
   __syncthreads();
   return shared;
@@ -128,15 +128,24 @@ __host__ __device__ constexpr int slots_of(CudaRule rule) {
 template <class T, CudaRule kRule>
 __global__ void __launch_bounds__(kStretchThreads)
     update_stretches(const __grid_constant__ StretchTable<T> table, const UpdateStep u) {
-  if (*u.inputs.scale == 0.0F) return;
   constexpr int kSlots = slots_of(kRule);
   const int piece = table.first_piece + static_cast<int>(blockIdx.x);
   const Stretch<T>& s = stretch_of(table, piece);
+  // The first pack is on its way while the scalars are worked out.
+  const std::int64_t first = first_pack(s, piece);
+  UpdateElement early[kPack<T>];
+  if (first >= 0) load_elements<T, kPack<T>>(s, first, kSlots, early);
+  if (*u.inputs.scale == 0.0F) return;
   const RuleScalars scalars = scalars_of<Phase::Update>(u, s);
   for_each_in_piece(s, piece, [&](std::int64_t at, auto width) {
     constexpr int kWidth = decltype(width)::value;
     UpdateElement elements[kWidth];
-    load_elements<T, kWidth>(s, at, kSlots, elements);
+    if (kWidth == kPack<T> && at == first) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) elements[i] = early[i];
+    } else {
+      load_elements<T, kWidth>(s, at, kSlots, elements);
+    }
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       if constexpr (kRule == CudaRule::RmsProp) {

@@ -78,6 +78,7 @@ struct RuleScalars {
   bool nesterov;
 };
 
+// Called by a whole warp: its first two threads take a power each, which is what takes the time.
 __device__ inline RuleScalars rule_scalars(const RuleOptions& o, const StepInputs& in) {
   const auto rate = static_cast<double>(*in.rate);
   const bool rms = o.rule == CudaRule::RmsProp;
@@ -95,8 +96,9 @@ __device__ inline RuleScalars rule_scalars(const RuleOptions& o, const StepInput
   s.step = s.correct_1 = s.correct_2 = 1;
   if (o.rule == CudaRule::Adam || o.rule == CudaRule::Lamb) {
     const auto t = static_cast<double>(*in.iterations + 1);
-    const double correct_1 = 1 - pow(o.beta_1, t);
-    const double correct_2 = 1 - pow(o.beta_2, t);
+    const double own = 1 - pow(threadIdx.x % 2 == 0 ? o.beta_1 : o.beta_2, t);
+    const double correct_1 = __shfl_sync(0xFFFFFFFFU, own, 0);
+    const double correct_2 = __shfl_sync(0xFFFFFFFFU, own, 1);
     s.step = static_cast<float>(rate * sqrt(correct_2) / correct_1);
     s.correct_1 = static_cast<float>(1 / correct_1);
     s.correct_2 = static_cast<float>(1 / correct_2);

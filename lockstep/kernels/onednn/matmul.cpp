@@ -61,7 +61,7 @@ bool fuses(const KernelCall&, std::string_view) {
 }
 
 bool supports(const KernelCall& call) {
-  return call.row_major() && f32_and_not_empty(call);
+  return call.row_major() && f32_and_not_empty(call) && !call.attrs().has("column_sums");
 }
 
 std::unique_ptr<Kernel> make(const KernelCall& call) {

@@ -82,8 +82,10 @@ void add_softmax(KernelLibrary& library) {
                                     "cpu.cross_entropy",
                                     "cpu.cross_entropy_grad"};
   for (std::size_t i = 0; i < std::size(kSoftmaxOps); ++i) {
-    library.add(kSoftmaxOps[i],
-                {.name = names[i], .supports = supports, .make = make_softmax_kernel<VectorRows>});
+    library.add(kSoftmaxOps[i], {.name = names[i],
+                                 .supports = supports,
+                                 .make = make_softmax_kernel<VectorRows>,
+                                 .workspace_bytes = softmax_workspace_bytes});
   }
 }
 

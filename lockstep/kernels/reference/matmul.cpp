@@ -24,6 +24,7 @@ struct Product {
   bool transpose_b = false;
   bool one_b = false;  // one right matrix for all batches
   bool bias = false;
+  bool column_sums = false;  // wanted, of the right matrix
 };
 
 Product product_of(const KernelCall& call) {
@@ -37,6 +38,7 @@ Product product_of(const KernelCall& call) {
   p.n = call.out_shape(0)[-1];
   p.one_b = call.in_shape(1).rank() == 2;
   p.bias = call.in_count() > 2;
+  p.column_sums = call.attrs().has("column_sums");
   return p;
 }
 
@@ -98,6 +100,16 @@ void multiply_row(const Product& p, const T* a, const T* b, const T* bias, T* y)
   }
 }
 
+// y[j] = the sum of b[:, j], of (k, n).
+template <class T>
+void sum_columns(const Product& p, const T* b, T* y) {
+  for (std::int64_t j = 0; j < p.n; ++j) {
+    double total = 0;
+    for (std::int64_t i = 0; i < p.k; ++i) total += static_cast<double>(b[i * p.n + j]);
+    y[j] = static_cast<T>(total);
+  }
+}
+
 template <class T>
 std::unique_ptr<Kernel> make_matmul_of(const KernelCall& call) {
   return make_kernel([p = product_of(call),
@@ -114,6 +126,7 @@ std::unique_ptr<Kernel> make_matmul_of(const KernelCall& call) {
         activation.apply(y, p.n);
       }
     });
+    if (p.column_sums) sum_columns(p, binding.in<T>(1), binding.out<T>(1));
   });
 }
 

@@ -59,7 +59,10 @@ void add_reference_softmax(KernelLibrary& library) {
                                     "reference.cross_entropy",
                                     "reference.cross_entropy_grad"};
   for (std::size_t i = 0; i < std::size(kSoftmaxOps); ++i) {
-    library.add(kSoftmaxOps[i], {.name = names[i], .supports = supports_floating, .make = make});
+    library.add(kSoftmaxOps[i], {.name = names[i],
+                                 .supports = supports_floating,
+                                 .make = make,
+                                 .workspace_bytes = softmax_workspace_bytes});
   }
 }
 

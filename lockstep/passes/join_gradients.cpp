@@ -1,0 +1,197 @@
+#include "lockstep/passes/join_gradients.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "lockstep/graph/op_def.h"
+#include "lockstep/passes/uses.h"
+
+namespace lockstep {
+namespace {
+
+// A node of the new graph in place of several old ones: op, attributes, inputs, and for each of its
+// outputs the old value that it stands for (-1: none).
+struct Unit {
+  std::string name = {};
+  Op op = Op::Input;
+  Attrs attrs = {};
+  std::vector<ValueId> inputs = {};
+  std::vector<ValueId> outputs = {};
+};
+
+class Joining {
+ public:
+  Joining(const Graph& graph, const Backend& backend)
+      : graph_(graph),
+        backend_(backend),
+        uses_(graph),
+        units_(graph.nodes().size()),
+        written_(graph.nodes().size(), false),
+        rewriter_(graph) {}
+
+  Graph run() {
+    for (NodeId n = 0; n < count(); ++n) {
+      const Op op = graph_.node(n).op;
+      if (op == Op::MatMul) join_column_sums(n);
+      if (op == Op::SparseCrossEntropy) join_cross_entropy(n);
+    }
+    for (NodeId n = 0; n < count(); ++n) write(n);
+    return rewriter_.finish();
+  }
+
+ private:
+  NodeId count() const { return static_cast<NodeId>(graph_.nodes().size()); }
+  const std::shared_ptr<const Unit>& unit_of(NodeId n) const {
+    return units_[static_cast<std::size_t>(n)];
+  }
+
+  void replace(std::initializer_list<NodeId> nodes, Unit unit) {
+    const auto shared = std::make_shared<const Unit>(std::move(unit));
+    for (NodeId n : nodes) {
+      if (n >= 0) units_[static_cast<std::size_t>(n)] = shared;
+    }
+  }
+
+  // The value that a value is a view of.
+  ValueId root(ValueId id) const {
+    while (op_def(graph_.producer(id).op).view) id = graph_.producer(id).inputs[0];
+    return id;
+  }
+
+  // Values that look at the same memory, this one among them.
+  std::vector<ValueId> views_of(ValueId id) const {
+    std::vector<ValueId> views = {root(id)};
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      for (NodeId reader : uses_.of(views[i])) {
+        if (reader < 0 || !op_def(graph_.node(reader).op).view) continue;
+        views.push_back(graph_.node(reader).outputs[0]);
+      }
+    }
+    return views;
+  }
+
+  // aᵀ × dy, and the sums over all axes of dy but the last.
+  void join_column_sums(NodeId n) {
+    const Node& product = graph_.node(n);
+    const ValueId dy = product.inputs[1];
+    const bool plain = product.inputs.size() == 2 && product.attrs.flag("transpose_a") &&
+                       !product.attrs.flag("transpose_b") && !product.attrs.has("activation") &&
+                       graph_.type(dy).shape.rank() == 2;
+    if (!plain) return;
+    const NodeId sum = column_sum_of(dy);
+    if (sum < 0) return;
+    const auto comes_before_both = [&](ValueId id) {
+      return graph_.info(id).producer < std::min(n, sum);
+    };
+    if (!std::ranges::all_of(product.inputs, comes_before_both)) return;
+    if (!backend_.offers(graph_, product, "column_sums")) return;
+    Attrs attrs = product.attrs;
+    attrs.set("column_sums", true);
+    replace({n, sum}, {product.name,
+                       Op::MatMul,
+                       std::move(attrs),
+                       product.inputs,
+                       {product.outputs[0], graph_.node(sum).outputs[0]}});
+  }
+
+  // The node that adds up the columns of a matrix or of what it is a view of, or -1.
+  NodeId column_sum_of(ValueId matrix) const {
+    const std::int64_t columns = graph_.type(matrix).shape[-1];
+    for (ValueId id : views_of(matrix)) {
+      for (NodeId reader : uses_.of(id)) {
+        if (reader < 0 || unit_of(reader) != nullptr) continue;
+        const Node& node = graph_.node(reader);
+        const Shape& shape = graph_.type(id).shape;
+        if (node.op != Op::ReduceSum || shape.rank() < 2 || shape[-1] != columns) continue;
+        const Ints& axes = node.attrs.ints("axes");
+        const bool all_but_last =
+            std::ssize(axes) == shape.rank() - 1 && std::ranges::count(axes, shape.rank() - 1) == 0;
+        if (all_but_last && graph_.type(node.outputs[0]).shape == Shape{columns}) return reader;
+      }
+    }
+    return -1;
+  }
+
+  // sparse_cross_entropy, its gradient where that is known beforehand but for the logits, and the
+  // sum of its losses where nobody reads them one by one.
+  void join_cross_entropy(NodeId n) {
+    const Node& forward = graph_.node(n);
+    if (forward.inputs.size() != 2 || !backend_.offers(graph_, forward, "gradient")) return;
+    const NodeId backward = uses_.only(forward.outputs[1]);
+    if (backward < 0) return;
+    const Node& gradient = graph_.node(backward);
+    if (gradient.op != Op::SparseCrossEntropyGrad || gradient.inputs[2] != forward.inputs[1]) {
+      return;
+    }
+    if (follows_from_losses(gradient.inputs[0], n)) return;
+    Unit unit{forward.name,
+              Op::SparseCrossEntropy,
+              forward.attrs,
+              {forward.inputs[0], forward.inputs[1], gradient.inputs[0]},
+              {forward.outputs[0], gradient.outputs[0]}};
+    NodeId sum = uses_.only(forward.outputs[0]);
+    if (sum >= 0 && is_total(graph_.node(sum))) {
+      unit.attrs.set("sum", true);
+      unit.outputs[0] = graph_.node(sum).outputs[0];
+    } else {
+      sum = -1;
+    }
+    replace({n, backward, sum}, std::move(unit));
+  }
+
+  bool is_total(const Node& node) const {
+    return node.op == Op::ReduceSum && graph_.type(node.outputs[0]).shape.rank() == 0;
+  }
+
+  // Whether a value is computed from a cross entropy that stands at a node or behind it: it is then
+  // not known before that one, or this one's gradient would wait for another's, and that for this.
+  bool follows_from_losses(ValueId id, NodeId node) const {
+    std::set<NodeId> seen;
+    std::vector<NodeId> open = {graph_.info(id).producer};
+    while (!open.empty()) {
+      const NodeId next = open.back();
+      open.pop_back();
+      if (next < node || !seen.insert(next).second) continue;
+      if (graph_.node(next).op == Op::SparseCrossEntropy) return true;
+      for (ValueId input : graph_.node(next).inputs) open.push_back(graph_.info(input).producer);
+    }
+    return false;
+  }
+
+  // Writes a node, or the unit that it is part of, behind the producers of what it reads.
+  void write(NodeId n) {
+    if (written_[static_cast<std::size_t>(n)]) return;
+    written_[static_cast<std::size_t>(n)] = true;
+    const Node& node = graph_.node(n);
+    const std::shared_ptr<const Unit>& unit = unit_of(n);
+    for (ValueId id : unit ? unit->inputs : node.inputs) write(graph_.info(id).producer);
+    if (!unit) {
+      rewriter_.copy(node);
+      return;
+    }
+    if (!done_.insert(unit.get()).second) return;
+    const Graph::NameScope scope(rewriter_.target(), unit->name);
+    const std::vector<Value> outputs =
+        rewriter_.target().add(unit->op, rewriter_.map(unit->inputs), unit->attrs);
+    for (std::size_t i = 0; i < unit->outputs.size(); ++i) {
+      rewriter_.set(unit->outputs[i], outputs[i]);
+    }
+  }
+
+  const Graph& graph_;
+  const Backend& backend_;
+  Uses uses_;
+  std::vector<std::shared_ptr<const Unit>> units_;  // by node; null: copied as it is
+  std::vector<bool> written_;
+  std::set<const Unit*> done_;
+  Rewriter rewriter_;
+};
+
+}  // namespace
+
+void JoinGradients::run(Graph& graph) {
+  graph = Joining(graph, backend_).run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// The reference, as a library whose kernels offer whatever a pass asks for: what GPUs run, checked
+// where there is none.
+#pragma once
+
+#include "lockstep/kernels/kernel.h"
+
+namespace lockstep {
+
+inline const KernelLibrary& offering_kernels() {
+  static const KernelLibrary library = [] {
+    const auto interpret = [](const KernelCall& call) {
+      return reference_kernels().make(call.graph, call.node);
+    };
+    const auto workspace_bytes = [](const KernelCall& call) {
+      return reference_kernels().workspace_bytes(call.graph, call.node);
+    };
+    KernelLibrary result;
+    for (const Op op : {Op::MatMul, Op::SparseCrossEntropy}) {
+      result.add(op, {.name = "interpreted.offering",
+                      .make = interpret,
+                      .workspace_bytes = workspace_bytes,
+                      .offers = [](const KernelCall&, std::string_view) { return true; }});
+    }
+    add_reference_kernels(result);
+    return result;
+  }();
+  return library;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+// What kernels give beside what they compute, and that it is what the nodes apart gave.
+#include "lockstep/passes/join_gradients.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "kernels/offering_kernels.h"
+#include "lockstep/autodiff/gradients.h"
+#include "lockstep/base/random.h"
+#include "lockstep/exec/executor.h"
+#include "lockstep/graph/ops/ops.h"
+#include "lockstep/passes/pipeline.h"
+
+namespace lockstep {
+namespace {
+
+int count(const Graph& graph, Op op) {
+  return static_cast<int>(std::ranges::count(graph.nodes(), op, &Node::op));
+}
+
+const Node& only(const Graph& graph, Op op) {
+  EXPECT_EQ(count(graph, op), 1) << print(graph);
+  return *std::ranges::find(graph.nodes(), op, &Node::op);
+}
+
+// Every output, by name, of a run on random inputs.
+std::map<std::string, Tensor> run(Graph graph, const KernelLibrary& library) {
+  State state(host(), 1);
+  Executor executor(make_plan(std::move(graph), library), library, state);
+  for (const auto& [name, id] : executor.plan().graph.inputs()) {
+    Tensor input = executor.input(name);
+    RandomSequence random(1, hash_name(name));
+    if (input.dtype() == DType::I32) {
+      for (std::int32_t& each : input.values<std::int32_t>()) {
+        each = static_cast<std::int32_t>(random.below(5));
+      }
+    } else {
+      for (float& each : input.values<float>()) each = static_cast<float>(random.normal());
+    }
+  }
+  executor.run();
+  std::map<std::string, Tensor> results;
+  for (const auto& [name, id] : executor.plan().graph.outputs()) {
+    results[name] = executor.output(name).clone();
+  }
+  return results;
+}
+
+// The graph joined, after it gave what it gives as it is.
+Graph joined(const Graph& graph) {
+  Graph result = clone(graph);
+  optimize(result, offering_kernels());
+  const auto expected = run(clone(graph), reference_kernels());
+  const auto actual = run(clone(result), offering_kernels());
+  for (const auto& [name, want] : expected) {
+    const auto x = actual.at(name).values<float>();
+    const auto y = want.values<float>();
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      EXPECT_NEAR(x[i], y[i], 1e-5 * (1 + std::abs(y[i]))) << name << " " << i;
+    }
+  }
+  return result;
+}
+
+struct Net {
+  Value logits;
+  std::vector<Value> parameters;
+};
+
+// A dense layer with five classes on inputs of this shape.
+Net dense(Graph& graph, const std::string& name, Shape x) {
+  const std::int64_t features = x[-1];
+  const Value input = graph.input(name + "x", {DType::F32, std::move(x)});
+  const Value w = graph.input(name + "w", {DType::F32, Shape{features, 5}});
+  const Value b = graph.input(name + "b", {DType::F32, Shape{5}});
+  return {matmul(input, w, b), {w, b}};
+}
+
+Value labels(Graph& graph, const std::string& name, Shape shape) {
+  return graph.input(name, {DType::I32, std::move(shape)});
+}
+
+void give_gradients(Graph& graph, Value loss, const std::vector<Value>& parameters) {
+  const std::vector<Value> grads = gradients(loss, parameters);
+  for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
+}
+
+TEST(JoinGradients, ACrossEntropyGivesItsGradientAndTheSumOfItsLosses) {
+  Graph graph;
+  const Net net = dense(graph, "", {6, 4});
+  const Value loss = reduce_sum(sparse_cross_entropy(net.logits, labels(graph, "y", {6})));
+  graph.output("loss", loss);
+  give_gradients(graph, loss, net.parameters);
+  const Graph result = joined(graph);
+  EXPECT_TRUE(only(result, Op::SparseCrossEntropy).attrs.has("sum"));
+  EXPECT_EQ(only(result, Op::SparseCrossEntropy).inputs.size(), 3u);
+  EXPECT_EQ(count(result, Op::SparseCrossEntropyGrad), 0);
+  EXPECT_EQ(count(result, Op::ReduceSum), 0);
+}
+
+TEST(JoinGradients, LossesThatAreReadOneByOneStay) {
+  Graph graph;
+  const Net net = dense(graph, "", {6, 4});
+  const Value weights = graph.input("weights", {DType::F32, Shape{6}});
+  const Value losses = sparse_cross_entropy(net.logits, labels(graph, "y", {6}));
+  const Value loss = reduce_sum(losses * weights);
+  graph.output("losses", losses);
+  give_gradients(graph, loss, net.parameters);
+  const Graph result = joined(graph);
+  EXPECT_FALSE(only(result, Op::SparseCrossEntropy).attrs.has("sum"));
+  EXPECT_EQ(count(result, Op::SparseCrossEntropyGrad), 0);
+}
+
+TEST(JoinGradients, AGradientThatFollowsFromTheLossItselfComesBehindIt) {
+  Graph graph;
+  const Net net = dense(graph, "", {6, 4});
+  const Value losses = sparse_cross_entropy(net.logits, labels(graph, "y", {6}));
+  give_gradients(graph, reduce_sum(square(losses)), net.parameters);
+  EXPECT_EQ(count(joined(graph), Op::SparseCrossEntropyGrad), 1);
+}
+
+TEST(JoinGradients, OfTwoLossesThatWaitForEachOtherOneIsJoined) {
+  Graph graph;
+  const Net a = dense(graph, "a", {6, 4});
+  const Net b = dense(graph, "b", {6, 4});
+  const Value first = sparse_cross_entropy(a.logits, labels(graph, "ya", {6}));
+  const Value second = sparse_cross_entropy(b.logits, labels(graph, "yb", {6}));
+  std::vector<Value> parameters = a.parameters;
+  parameters.insert(parameters.end(), b.parameters.begin(), b.parameters.end());
+  give_gradients(graph, reduce_sum(first * second), parameters);
+  EXPECT_EQ(count(joined(graph), Op::SparseCrossEntropyGrad), 1);
+}
+
+TEST(JoinGradients, AProductGivesTheGradientOfTheBiasToo) {
+  for (const Shape& shape : {Shape{6, 4}, Shape{2, 3, 4}}) {
+    Graph graph;
+    const Net net = dense(graph, "", shape);
+    give_gradients(graph, reduce_sum(square(net.logits)), net.parameters);
+    const Graph result = joined(graph);
+    const auto sums = std::ranges::count_if(
+        result.nodes(), [](const Node& node) { return node.attrs.has("column_sums"); });
+    EXPECT_EQ(sums, 1) << print(result);
+    EXPECT_EQ(count(result, Op::ReduceSum), 0) << print(result);
+  }
+}
+
+TEST(JoinGradients, TheGraphsOfACpuStayAsTheyAre) {
+  Graph graph;
+  const Net net = dense(graph, "", {6, 4});
+  const Value loss = reduce_sum(sparse_cross_entropy(net.logits, labels(graph, "y", {6})));
+  give_gradients(graph, loss, net.parameters);
+  optimize(graph, cpu_kernels());
+  EXPECT_EQ(count(graph, Op::SparseCrossEntropyGrad), 1);
+  EXPECT_EQ(count(graph, Op::ReduceSum), 1) << print(graph);
+}
+
+}  // namespace
+}  // namespace lockstep
