@@ -112,7 +112,11 @@ class Description {
       }
       dims.push_back(static_cast<std::int64_t>(extent));
     }
-    tensors.emplace_back(static_cast<DType>(dtype), Shape(std::move(dims)));
+    try {
+      tensors.emplace_back(static_cast<DType>(dtype), Shape(std::move(dims)));
+    } catch (const UsageError&) {
+      return false;  // no elements, by an extent of 0, but others that no tensor can have
+    }
     return true;
   }
 

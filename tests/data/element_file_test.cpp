@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "data/positions.h"
+#include "lockstep/base/crc32c.h"
 #include "lockstep/data/datasets.h"
 #include "temporary_folder.h"
 
@@ -133,6 +134,23 @@ TEST(ElementFile, EveryFlippedBitIsNoticed) {
         DataError)
         << "byte " << at;
   }
+}
+
+// A file can be wrong with all its checksums right.
+TEST(ElementFile, AShapeThatNoTensorCanHaveIsADataError) {
+  TemporaryFolder folder;
+  write(folder / "file", {{Tensor(DType::U8, {0, 8, 8})}});
+  std::string bytes = bytes_of_file(folder / "file");
+  constexpr std::size_t kRecord = 16 + 12 + 6;  // behind the magic and the head
+  constexpr std::size_t kElement = kRecord + 24;
+  constexpr std::size_t kLength = 8 * 8;  // epoch, number, components; dtype, rank, extents
+  EXPECT_EQ(read_until_error(bytes), -1);
+  for (const std::size_t extent : {6, 7}) bytes[kElement + 8 * extent + 4] = 1;  // 2^32 more
+  const std::uint32_t checksum = crc32c(std::string_view(bytes).substr(kElement, kLength));
+  for (std::size_t i = 0; i < 4; ++i) {
+    bytes[kRecord + 20 + i] = static_cast<char>(checksum >> 8 * i & 0xFF);
+  }
+  EXPECT_EQ(read_until_error(bytes), 0);
 }
 
 TEST(ElementFile, EveryCutIsNoticed) {

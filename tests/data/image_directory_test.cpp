@@ -169,6 +169,34 @@ TEST_F(ImageDirectoryTest, AugmentedSamplesAreTheSameOnAnyThreadsAndFromAnyPosit
   EXPECT_FALSE(same_elements(all_of(variants.datasets[0], 0), all_of(variants.datasets[0], 1)));
 }
 
+// One thread reads them all into the same memory, which then holds the rest of a longer file.
+TEST_F(ImageDirectoryTest, LongAndShortFilesInTurnsAreEachReadAlone) {
+  const std::vector<Bytes> files = {make_jpeg(64, 48), make_jpeg(300, 200), make_jpeg(16, 16),
+                                    make_jpeg(400, 300), make_jpeg(33, 20)};
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    write("a/" + std::to_string(i) + ".jpg", files[i]);
+  }
+  const ImageDirectoryOptions options{
+      .batch_size = std::nullopt, .height = 24, .width = 24, .shuffle = false, .parallel = 1};
+  const std::vector<Element> read = all_of(image_dataset_from_directory(folder_, options).dataset);
+  ASSERT_EQ(read.size(), files.size());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    ImageReader reader({.height = 24, .width = 24});
+    RandomSequence random(1, 1);
+    Tensor alone(DType::F32, reader.shape());
+    reader.read(files[i], "alone", random, {alone.raw(), alone.bytes()});
+    EXPECT_TRUE(read[i][0].same_bits(alone)) << i;
+  }
+
+  // The end that it lacks is still there, behind it.
+  Bytes cut = files[3];
+  cut.resize(cut.size() / 2);
+  write("a/4.jpg", cut);
+  EXPECT_TRUE(contains(message_of<DataError>(
+                           [&] { all_of(image_dataset_from_directory(folder_, options).dataset); }),
+                       "cut off"));
+}
+
 TEST_F(ImageDirectoryTest, WhatIsWrongIsNamed) {
   const auto message = [&](ImageDirectoryOptions options = {}) {
     return message_of<DataError>(

@@ -274,6 +274,41 @@ TEST(ImageResize, WhatCannotBeResizedIsRefused) {
   EXPECT_EQ(interpolation_named("mitchellcubic"), Interpolation::MitchellCubic);
 }
 
+// Every two bytes at weights of all sizes, also such that no shorter way through two taps may take.
+TEST(ImageLoops, TwoRowsBlendToTheRoundedSum) {
+  constexpr std::size_t kPairs = 256 * 256;
+  constexpr int kOne = 1 << kWeightBits;
+  constexpr int kShift = kWeightBits - kRowBits;
+  std::vector<std::uint8_t> first(kPairs + kRowSlack);
+  std::vector<std::uint8_t> second(kPairs + kRowSlack);
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    first[i] = static_cast<std::uint8_t>(i / 256);
+    second[i] = static_cast<std::uint8_t>(i % 256);
+  }
+  const std::array<const std::uint8_t*, 2> rows = {first.data(), second.data()};
+  std::vector<std::array<int, 2>> weights = {
+      {kOne + 900, -900}, {-900, kOne + 900}, {kOne, kOne}, {kOne / 2, 3}, {-32768, 32767}};
+  for (int weight = 0; weight <= kOne; weight += weight < 3 || weight >= kOne - 3 ? 1 : 157) {
+    weights.push_back({kOne - weight, weight});
+  }
+  weights.push_back({0, kOne});
+  std::vector<std::int16_t> blended(kPairs + kRowSlack);
+  for (const auto& [of_first, of_second] : weights) {
+    const std::array<std::int16_t, 2> pair = {static_cast<std::int16_t>(of_first),
+                                              static_cast<std::int16_t>(of_second)};
+    for (const ImageIsa isa : {ImageIsa::Any, ImageIsa::Avx2, ImageIsa::Avx512}) {
+      if (!has_isa(isa)) continue;
+      image_loops(isa).blend_rows(rows.data(), pair.data(), 1, kPairs, blended.data());
+      for (std::size_t i = 0; i < kPairs; ++i) {
+        const int sum = first[i] * of_first + second[i] * of_second + (1 << (kShift - 1));
+        ASSERT_EQ(blended[i], std::clamp(sum >> kShift, -32768, 32767))
+            << int{first[i]} << " × " << of_first << ", " << int{second[i]} << " × " << of_second
+            << " set " << static_cast<int>(isa);
+      }
+    }
+  }
+}
+
 TEST(ImageLoops, EveryInstructionSetGivesTheSameBits) {
   const Tensor bytes = noise(8, 101, 4);
   Tensor floats = bytes.cast(DType::F32);

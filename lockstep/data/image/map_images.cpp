@@ -5,18 +5,48 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <memory>
 #include <mutex>
+#include <new>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
 
+// Memory for one file after the other. It begins with a page: where malloc puts what is large, 16
+// bytes behind the beginning of one, AMD's copies out of the system's pages are six times slower.
+class FileMemory {
+ public:
+  // Memory for so many bytes; what it held is gone.
+  std::span<std::byte> of(std::size_t bytes) {
+    if (bytes > size_) {
+      const std::size_t size = (bytes + kPage - 1) / kPage * kPage;
+      memory_.reset();
+      size_ = 0;
+      memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, size)));
+      if (memory_ == nullptr) throw std::bad_alloc();
+      size_ = size;
+    }
+    return {memory_.get(), bytes};
+  }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t size_ = 0;
+};
+
 // A reader, and the memory for a file's bytes.
 struct Desk {
   explicit Desk(const ImageReaderOptions& options) : reader(options) {}
   ImageReader reader;
-  std::vector<std::byte> file;
+  FileMemory file;
 };
 
 // As many desks as threads ever worked at once.
@@ -75,14 +105,14 @@ class Descriptor {
   int number_;
 };
 
-void read_file(const std::filesystem::path& path, std::vector<std::byte>& bytes) {
+std::span<const std::byte> read_file(const std::filesystem::path& path, FileMemory& memory) {
   const Descriptor file(path);
   struct stat status {};
   if (file.number() < 0 || ::fstat(file.number(), &status) != 0) {
     fail<DataError>("{}: it cannot be read: {}", path.string(), std::strerror(errno));
   }
   if (!S_ISREG(status.st_mode)) fail<DataError>("{}: it is no file", path.string());
-  bytes.resize(static_cast<std::size_t>(status.st_size));
+  const std::span<std::byte> bytes = memory.of(static_cast<std::size_t>(status.st_size));
   std::size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t got = ::read(file.number(), bytes.data() + done, bytes.size() - done);
@@ -93,7 +123,7 @@ void read_file(const std::filesystem::path& path, std::vector<std::byte>& bytes)
     if (got == 0) break;  // it became shorter; the decoder will say so
     done += static_cast<std::size_t>(got);
   }
-  bytes.resize(done);
+  return bytes.first(done);
 }
 
 void copy_rest(const Element& element, std::span<Tensor> destination) {
@@ -138,8 +168,8 @@ WriteFunction read_image_files(std::vector<std::filesystem::path> files,
     const DeskLoan desk(*desks);
     const auto number = static_cast<std::size_t>(element.front().values<std::int64_t>()[0]);
     const std::filesystem::path& path = names->at(number);
-    read_file(path, (*desk).file);
-    (*desk).reader.read((*desk).file, path.string(), random, bytes_of(destination[0]));
+    const std::span<const std::byte> file = read_file(path, (*desk).file);
+    (*desk).reader.read(file, path.string(), random, bytes_of(destination[0]));
     copy_rest(element, destination);
   };
 }

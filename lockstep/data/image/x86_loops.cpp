@@ -22,6 +22,55 @@ inline int pair_of(const std::int16_t* weights) {
   return pair;
 }
 
+// Whether two taps can be blended as first + (second - first) × weight: their weights sum to one,
+// as those of all filters do, and neither is negative, so that 16 bits hold every step.
+inline bool is_between(const std::int16_t* weights) {
+  return weights[0] >= 0 && weights[1] >= 0 && weights[0] + weights[1] == 1 << kWeightBits;
+}
+
+// What pmulhrsw takes away, ×2^-15 and rounded, is what the weight and the shift do to a difference
+// of bytes that was moved up by this: the result is the general loop's, to the bit.
+constexpr int kMovedUp = 15 - kShift;
+
+LOCKSTEP_AVX2 inline __attribute__((always_inline)) void blend_between(const std::uint8_t* first,
+                                                                       const std::uint8_t* second,
+                                                                       __m256i weight,
+                                                                       std::int16_t* out) {
+  const __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(first)));
+  const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(second)));
+  const __m256i difference = _mm256_slli_epi16(_mm256_sub_epi16(b, a), kMovedUp);
+  const __m256i blended =
+      _mm256_add_epi16(_mm256_slli_epi16(a, kRowBits), _mm256_mulhrs_epi16(difference, weight));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), blended);
+}
+
+LOCKSTEP_AVX2 void blend_two_rows(const std::uint8_t* const* rows, const std::int16_t* weights,
+                                  std::size_t count, std::int16_t* out) {
+  const __m256i weight = _mm256_set1_epi16(weights[1]);
+  const std::uint8_t* first = rows[0];
+  const std::uint8_t* second = rows[1];
+  for (std::size_t i = 0; i < count; i += 32) {
+    blend_between(first + i, second + i, weight, out + i);
+    blend_between(first + i + 16, second + i + 16, weight, out + i + 16);
+  }
+}
+
+LOCKSTEP_AVX512 void blend_two_wide_rows(const std::uint8_t* const* rows,
+                                         const std::int16_t* weights, std::size_t count,
+                                         std::int16_t* out) {
+  const __m512i weight = _mm512_set1_epi16(weights[1]);
+  for (std::size_t i = 0; i < count; i += 32) {
+    const __m512i a =
+        _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[0] + i)));
+    const __m512i b =
+        _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[1] + i)));
+    const __m512i difference = _mm512_slli_epi16(_mm512_sub_epi16(b, a), kMovedUp);
+    const __m512i blended =
+        _mm512_add_epi16(_mm512_slli_epi16(a, kRowBits), _mm512_mulhrs_epi16(difference, weight));
+    _mm512_storeu_si512(out + i, blended);
+  }
+}
+
 // kPairs: the number of pairs of taps where it is known, 0 where it is not.
 template <int kPairs>
 LOCKSTEP_AVX2 void blend_rows_of(const std::uint8_t* const* rows, const std::int16_t* weights,
@@ -138,6 +187,7 @@ void blend_columns_of(const std::int16_t* row, const FixedColumns& columns,
 
 void blend_rows_avx2(const std::uint8_t* const* rows, const std::int16_t* weights, int tap_pairs,
                      std::size_t count, std::int16_t* out) {
+  if (tap_pairs == 1 && is_between(weights)) return blend_two_rows(rows, weights, count, out);
   if (tap_pairs == 1) return blend_rows_of<1>(rows, weights, tap_pairs, count, out);
   if (tap_pairs == 2) return blend_rows_of<2>(rows, weights, tap_pairs, count, out);
   blend_rows_of<0>(rows, weights, tap_pairs, count, out);
@@ -145,6 +195,7 @@ void blend_rows_avx2(const std::uint8_t* const* rows, const std::int16_t* weight
 
 void blend_rows_avx512(const std::uint8_t* const* rows, const std::int16_t* weights, int tap_pairs,
                        std::size_t count, std::int16_t* out) {
+  if (tap_pairs == 1 && is_between(weights)) return blend_two_wide_rows(rows, weights, count, out);
   if (tap_pairs == 1) return blend_wide_rows_of<1>(rows, weights, tap_pairs, count, out);
   if (tap_pairs == 2) return blend_wide_rows_of<2>(rows, weights, tap_pairs, count, out);
   blend_wide_rows_of<0>(rows, weights, tap_pairs, count, out);
