@@ -57,9 +57,10 @@ void interrupt(int signal) {
 CallbackRef stop_when_interrupted() {
   std::signal(SIGINT, interrupt);
   std::signal(SIGTERM, interrupt);
-  return LambdaCallback({.on_batch_end = [](Model& model, std::int64_t, const BatchLogs&) {
+  const auto stop = [](Model& model, std::int64_t, const BatchLogs&) {
     if (interrupted) model.stop_training();
-  }});
+  };
+  return LambdaCallback({.on_batch_end = stop, .looks_at_model = false});
 }
 
 // The logs of an epoch as the contract has them: metrics apart from losses, validation apart.

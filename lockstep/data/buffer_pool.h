@@ -23,13 +23,14 @@ class BufferPool {
       std::atomic_thread_fence(std::memory_order_acquire);
       return buffer;
     }
-    std::shared_ptr<Buffer> buffer = memory_->allocate(bytes);
-    if (buffers_.size() < kMost) buffers_.push_back(buffer);
-    return buffer;
+    if (buffers_.size() == kMost) return host().allocate(bytes);
+    buffers_.push_back(memory_->allocate(bytes));
+    return buffers_.back();
   }
 
  private:
-  static constexpr std::size_t kMost = 32;  // whoever holds more keeps them for good
+  // Whoever holds more keeps them for good, and so not in memory that is pinned.
+  static constexpr std::size_t kMost = 32;
 
   Device* memory_;
   std::vector<std::shared_ptr<Buffer>> buffers_;

@@ -1,6 +1,7 @@
 #include "lockstep/exec/device_steps.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -11,6 +12,14 @@ namespace {
 // Inputs that tell a step its number are other ones every time, whoever else filled theirs.
 constexpr std::size_t kAlwaysCopied = 64;  // bytes at most
 
+// Whether a node's kernel looks for something wrong in the data: in numbers that are places, such
+// as labels.
+bool may_find_faults(const Graph& graph, const Node& node) {
+  return std::ranges::any_of(node.inputs, [&](ValueId id) {
+    return !is_floating(graph.type(id).dtype) && graph.type(id).dtype != DType::Bool;
+  });
+}
+
 }  // namespace
 
 DeviceSteps::DeviceSteps(const Plan& plan, const KernelLibrary& library, const PlanMemory& memory,
@@ -19,27 +28,34 @@ DeviceSteps::DeviceSteps(const Plan& plan, const KernelLibrary& library, const P
       memory_(memory),
       device_(device),
       comms_{options.compute_comm, options.gradient_comm},
-      fault_memory_(device.allocate_host(sizeof(Fault))),
-      fault_(reinterpret_cast<Fault*>(fault_memory_->data())),
-      bound_(bind_steps(plan, library, memory, options, fault_)),
+      fault_memory_(device.allocate(sizeof(Fault))),
+      fault_copies_(device.allocate_host(kAhead * sizeof(Fault))),
+      bound_(bind_steps(plan, library, memory, options,
+                        reinterpret_cast<Fault*>(fault_memory_->data()))),
       compute_(device.stream(kComputeStream)),
       communication_(device.stream(kCommunicationStream)),
       copies_(device.stream(kCommunicationStream + 1)),
       side_(device.stream(kCommunicationStream + 2)),
-      inputs_read_(device.make_event(false)) {
-  for (auto& event : done_) event = device.make_event(false);
+      lent_(memory.inputs().size()) {
   const bool alone = comms_[0] == nullptr && comms_[1] == nullptr;
   if (alone) divided_ = find_side_steps(plan, memory);
   find_outgoing(alone);
-  if (options.recorder != nullptr) track_ = &options.recorder->track(options.track);
-  recording_ = compute_.record([this] { issue(); });
+  const bool timed = options.recorder != nullptr;
+  if (timed) clock_ = std::make_unique<RunClock>(options);
+  for (Run& run : under_way_) {
+    run.copied = device.make_event(timed);
+    run.done = device.make_event(timed);
+  }
+  for (std::size_t turn = 0; turn < kAhead; ++turn) {
+    recordings_[turn] = compute_.record([this, turn] { issue(turn); });
+  }
 }
 
 // Whatever is still running uses memory that goes with this.
 DeviceSteps::~DeviceSteps() {
   try {
     device_.enter();
-    for (const auto& event : done_) event->wait();
+    for (const Run& run : under_way_) run.done->wait();
   } catch (const Error&) {
     // It failed, and so it has ended; whoever asked for results was told.
   }
@@ -47,71 +63,113 @@ DeviceSteps::~DeviceSteps() {
 
 void DeviceSteps::run(Inputs inputs) {
   device_.enter();
-  if (track_ != nullptr) clock_ns_ = now_ns();
-  Event& last_but_one = *done_[runs_ % kAhead];
-  await(last_but_one);
-  look_for_faults();
-  add_span("run step", SpanKind::Compute);
-  bring_inputs(inputs);
-  if (recording_ != nullptr) {
-    recording_->launch(compute_);
-  } else {
-    issue();
+  const std::uint64_t next = runs_ + 1;
+  if (next > kAhead) {
+    settle(next - kAhead);
+    look_for_faults(next - kAhead);
   }
-  last_but_one.record(compute_);
-  ++runs_;
-  add_span("launch step", SpanKind::Host);
+  Run& run = at(next);
+  run.issued_ns = clock_ != nullptr ? now_ns() : 0;
+  bring_inputs(run, inputs);
+  const auto& recording = recordings_[turn(next)];
+  if (recording != nullptr) {
+    recording->launch(compute_);
+  } else {
+    issue(turn(next));
+  }
+  run.done->record(compute_);
+  runs_ = next;
+  if (clock_ != nullptr) clock_->launched(run.issued_ns);
 }
 
-void DeviceSteps::bring_inputs(Inputs inputs) {
-  bool copied = false;
-  const std::size_t turn = runs_ % kAhead;
-  const auto wanted = [&](const PlanMemory::Mirrored& input) {
+bool DeviceSteps::lend(std::size_t input, const std::shared_ptr<Buffer>& memory,
+                       std::size_t offset) {
+  const std::size_t bytes = memory_.inputs()[input].bytes;
+  const bool of_its_kind = &memory->device() == &fault_copies_->device();
+  if (!of_its_kind || bytes <= kAlwaysCopied) return false;
+  ensure(offset + bytes <= memory->bytes(), "an input of {} bytes is lent {} of {}", bytes,
+         memory->bytes() - offset, memory->bytes());
+  lent_[input] = {memory, offset};
+  return true;
+}
+
+void DeviceSteps::bring_inputs(Run& run, Inputs inputs) {
+  run.copies = false;
+  const auto wanted = [&](const PlanMemory::Input& input) {
     return input.bytes > 0 && (inputs == Inputs::Filled || input.bytes <= kAlwaysCopied);
   };
-  for (const PlanMemory::Mirrored& input : memory_.inputs()) {
+  for (std::size_t i = 0; i < lent_.size(); ++i) {
+    const PlanMemory::Input& input = memory_.inputs()[i];
     if (!wanted(input)) continue;
-    copies_.copy(input.landing[turn], input.host, input.bytes);
-    copied = true;
+    Lent& lent = lent_[i];
+    const std::byte* const from =
+        lent.memory != nullptr ? lent.memory->data() + lent.offset : input.host;
+    copies_.copy(input.landing, from, input.bytes);
+    if (lent.memory != nullptr) run.lent.push_back(std::move(lent.memory));
+    run.copies = true;
   }
-  if (!copied) return;
-  inputs_read_->record(copies_);
+  if (!run.copies) return;
+  run.copied->record(copies_);
   compute_.wait_for(copies_);
-  for (const PlanMemory::Mirrored& input : memory_.inputs()) {
-    if (wanted(input)) compute_.copy(input.device, input.landing[turn], input.bytes);
+  for (const PlanMemory::Input& input : memory_.inputs()) {
+    if (wanted(input)) compute_.copy(input.device, input.landing, input.bytes);
   }
+  copies_.wait_for(compute_);  // what lands next must not overtake
 }
 
-// An output goes to the host while the steps run that stand behind the last that writes it: its
+// A result goes to the host while the steps run that stand behind the last that writes it: its
 // memory is its own to the end.
 void DeviceSteps::find_outgoing(bool early) {
-  for (const PlanMemory::Mirrored& output : memory_.outputs()) {
-    Outgoing outgoing{.output = output, .behind = bound_.size()};
+  const auto add = [&](const std::byte* from, std::array<std::byte*, kAhead> to, std::size_t bytes,
+                       const auto& writes) {
+    Outgoing outgoing{.from = from, .to = to, .bytes = bytes, .behind = bound_.size()};
     for (std::size_t s = 0; early && s < bound_.size(); ++s) {
-      const Node& node = plan_.graph.node(plan_.steps[s].node);
-      const bool writes = std::ranges::any_of(
-          node.outputs, [&](ValueId id) { return memory_.address(id) == output.device; });
-      if (writes) outgoing.behind = s;
+      if (writes(plan_.graph.node(plan_.steps[s].node))) outgoing.behind = s;
     }
     outgoing_.push_back(outgoing);
+  };
+  const auto looks = [&](const Node& node) { return may_find_faults(plan_.graph, node); };
+  if (std::ranges::any_of(plan_.graph.nodes(), looks)) {
+    std::byte* const faults = fault_copies_->data();
+    add(fault_memory_->data(), {faults, faults + sizeof(Fault)}, sizeof(Fault), looks);
+  }
+  for (const PlanMemory::Output& output : memory_.outputs()) {
+    if (output.bytes == 0) continue;
+    add(output.device, {output.landing[0], output.landing[1]}, output.bytes, [&](const Node& node) {
+      return std::ranges::any_of(node.outputs,
+                                 [&](ValueId id) { return memory_.address(id) == output.device; });
+    });
   }
 }
 
-// Copies the outputs that are ready behind a step, which ran on `from`; at the end by itself.
-bool DeviceSteps::send_outputs(std::size_t behind, Stream& from) {
-  const bool early = behind < bound_.size();
+// Copies the results that are ready behind a step, which ran on `from`, on a stream of their own.
+bool DeviceSteps::send_behind(std::size_t step, Stream& from, std::size_t turn) {
   bool any = false;
   for (const Outgoing& each : outgoing_) {
-    if (each.behind != behind) continue;
-    if (early && !any) copies_.wait_for(from);
-    Stream& by = early ? copies_ : from;
-    by.copy(each.output.host, each.output.device, each.output.bytes);
+    if (each.behind != step) continue;
+    if (!any) copies_.wait_for(from);
+    copies_.copy(each.to[turn], each.from, each.bytes);
     any = true;
   }
   return any;
 }
 
-void DeviceSteps::issue() {
+// Copies what is ready at the end only. Side by side: each is small, and what it takes is mostly
+// its beginning.
+void DeviceSteps::send_rest(std::size_t turn) {
+  Stream* const ways[] = {&compute_, &communication_, &copies_};
+  std::size_t used = 0;
+  for (const Outgoing& each : outgoing_) {
+    if (each.behind < bound_.size()) continue;
+    Stream& way = *ways[used % std::size(ways)];
+    if (used > 0 && used < std::size(ways)) way.wait_for(compute_);
+    way.copy(each.to[turn], each.from, each.bytes);
+    ++used;
+  }
+  for (std::size_t i = 1; i < std::min(used, std::size(ways)); ++i) compute_.wait_for(*ways[i]);
+}
+
+void DeviceSteps::issue(std::size_t turn) {
   bool communicated = false;
   bool sent_early = false;
   compute_ahead_ = true;
@@ -130,12 +188,12 @@ void DeviceSteps::issue() {
     Stream& stream = stream_of(s);
     issue_step(bound, stream);
     if (divided_.any && divided_.forks[s]) side_.wait_for(compute_);
-    sent_early = send_outputs(s, stream) || sent_early;
+    sent_early = send_behind(s, stream, turn) || sent_early;
   }
   if (divided_.any) compute_.wait_for(side_);
   if (communicated) compute_.wait_for(communication_);
-  send_outputs(bound_.size(), compute_);
   if (sent_early) compute_.wait_for(copies_);
+  send_rest(turn);
 }
 
 Stream& DeviceSteps::stream_of(std::size_t step) {
@@ -153,22 +211,49 @@ void DeviceSteps::issue_step(BoundStep& bound, Stream& stream) {
 }
 
 void DeviceSteps::await_inputs() {
+  if (runs_ == 0 || !at(runs_).copies) return;
   device_.enter();
-  inputs_read_->wait();
+  at(runs_).copied->wait();
+  at(runs_).lent.clear();
 }
 
-void DeviceSteps::wait() {
-  if (runs_ == 0) return;
+void DeviceSteps::wait(std::uint64_t run) {
+  if (run == 0) return;
+  ensure(run <= runs_ && run + kAhead > runs_, "run {} is waited for behind run {}", run, runs_);
   device_.enter();
-  if (track_ != nullptr) clock_ns_ = now_ns();
-  await(*done_[(runs_ - 1) % kAhead]);
-  add_span("run step", SpanKind::Compute);
-  look_for_faults();
+  settle(run);
+  look_for_faults(run);
+  if (shown_ == run) return;
+  for (const PlanMemory::Output& output : memory_.outputs()) {
+    if (output.bytes > 0) std::memcpy(output.host, output.landing[turn(run)], output.bytes);
+  }
+  shown_ = run;
+}
+
+void DeviceSteps::settle(std::uint64_t run) {
+  for (; settled_ < run; ++settled_) {
+    Run& next = at(settled_ + 1);
+    if (clock_ == nullptr) {
+      await(*next.done);
+    } else {
+      const std::int64_t begin = now_ns();
+      const bool over = next.done->reached();
+      await(*next.done);
+      if (!over) clock_->waited(begin);
+      clock_->ended({.issued_ns = next.issued_ns,
+                     .copied = next.copies ? next.copied.get() : nullptr,
+                     .done = next.done.get(),
+                     .done_before = settled_ > 0 ? at(settled_).done.get() : nullptr,
+                     .seen_ns = now_ns(),
+                     .awaited = !over});
+    }
+    next.lent.clear();
+  }
 }
 
 std::vector<double> DeviceSteps::profile() {
   constexpr int kRuns = 10;
-  wait();
+  wait(runs_);
   const std::unique_ptr<Event> begin = device_.make_event(true);
   const std::unique_ptr<Event> end = device_.make_event(true);
   std::vector<double> ms;
@@ -201,21 +286,18 @@ void DeviceSteps::await(Event& event) {
   }
 }
 
-void DeviceSteps::look_for_faults() {
-  const std::int64_t step = fault_->step;
-  if (step == 0) return;
-  const auto index = static_cast<std::size_t>(step - 1);
-  const std::string what = bound_[index].kernel->explain(fault_->value);
-  for (const auto& event : done_) event->wait();
-  fault_->step = 0;
+// One that is found is not found again, nor in a run that was under way meanwhile.
+void DeviceSteps::look_for_faults(std::uint64_t run) {
+  const auto* const copies = reinterpret_cast<const Fault*>(fault_copies_->data());
+  const Fault fault = copies[turn(run)];
+  if (fault.step == 0) return;
+  const auto index = static_cast<std::size_t>(fault.step - 1);
+  const std::string what = bound_[index].kernel->explain(fault.value);
+  settle(runs_);
+  const Fault none;
+  device_.copy(fault_memory_->data(), reinterpret_cast<const std::byte*>(&none), sizeof(Fault));
+  std::memset(fault_copies_->data(), 0, fault_copies_->bytes());
   fail_at(plan_, index, what);
-}
-
-void DeviceSteps::add_span(const char* name, SpanKind kind) {
-  if (track_ == nullptr) return;
-  const std::int64_t now = now_ns();
-  track_->add(name, kind, clock_ns_, now);
-  clock_ns_ = now;
 }
 
 }  // namespace lockstep

@@ -44,4 +44,13 @@ bool Executor::has_input(std::string_view name) const {
                      [&](const auto& entry) { return entry.first == name; });
 }
 
+bool Executor::lend(std::string_view name, const std::shared_ptr<Buffer>& memory,
+                    std::size_t offset) {
+  const auto& inputs = plan_.graph.inputs();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].first == name) return steps_->lend(i, memory, offset);
+  }
+  return false;
+}
+
 }  // namespace lockstep

@@ -24,10 +24,16 @@ class Executor {
 
   // The host's memory of an input, to be filled before a run; of an output, to be read after it.
   // They stay where they are for the executor's life. On a device that runs behind the host, call
-  // await_inputs before filling and wait before reading.
+  // await_inputs before filling and wait before reading: outputs are those of the run that was
+  // waited for.
   Tensor input(std::string_view name);
   Tensor output(std::string_view name) const;
   bool has_input(std::string_view name) const;
+  // Has the next run read an input straight from memory of the caller's, where its bytes lie behind
+  // `offset`. The memory is held until it was read, and must not be written to before. False, and
+  // nothing is done, where the device cannot: it copies by itself from host memory of its own kind
+  // (Device::allocate_host).
+  bool lend(std::string_view name, const std::shared_ptr<Buffer>& memory, std::size_t offset);
 
   // One step: calls no allocator and creates nothing. On a device that runs
   // behind the host it returns when the step is issued, and wait() when it has run. An error that a
@@ -35,7 +41,10 @@ class Executor {
   // from such a device, in wait() or a later run().
   void run(Inputs inputs = Inputs::Filled) { steps_->run(inputs); }
   void await_inputs() { steps_->await_inputs(); }
-  void wait() { steps_->wait(); }
+  void wait() { steps_->wait(runs()); }
+  // The run that was the runs()-th, while the one behind it may still be under way.
+  void wait(std::uint64_t run) { steps_->wait(run); }
+  std::uint64_t runs() const { return steps_->runs(); }  // 0 on the CPU
   // Of each step of the plan, see Steps::profile; empty on the CPU, where spans tell.
   std::vector<double> profile() { return steps_->profile(); }
 

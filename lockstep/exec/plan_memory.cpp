@@ -7,7 +7,7 @@ namespace lockstep {
 
 PlanMemory::PlanMemory(const Plan& plan, State& state) : plan_(plan), state_(state) {
   Device& device = state_.device();
-  if (!device.shares_host_memory()) expect_room();
+  if (names_cuda(device.name())) expect_room();
   arena_ = device.allocate(plan_.arena_bytes);
   if (device.shares_host_memory()) return;
   upload_constants();
@@ -17,7 +17,8 @@ PlanMemory::PlanMemory(const Plan& plan, State& state) : plan_(plan), state_(sta
 
 void PlanMemory::expect_room() const {
   const Device& device = state_.device();
-  const std::size_t needed = plan_.arena_bytes + plan_.constant_bytes;
+  std::size_t needed = plan_.arena_bytes + plan_.constant_bytes;
+  for (const auto& [name, id] : plan_.graph.inputs()) needed += plan_.graph.bytes(id);
   const std::size_t free = free_gpu_bytes(device);
   constexpr double kMiB = 1024.0 * 1024.0;
   require(needed <= free,
@@ -48,23 +49,27 @@ void PlanMemory::mirror_inputs() {
     const ValueType& type = plan_.graph.type(id);
     const std::shared_ptr<Buffer> host_side = device.allocate_host(bytes);
     host_sides_[id] = Tensor(type.dtype, type.shape, host_side, 0);
-    inputs_.push_back({.device = address(id),
-                       .host = host_side->data(),
-                       .landing = {add(device.allocate(bytes)), add(device.allocate(bytes))},
+    inputs_.push_back({.host = host_side->data(),
+                       .landing = add(device.allocate(bytes)),
+                       .device = address(id),
                        .bytes = bytes});
   }
 }
 
 void PlanMemory::mirror_outputs() {
+  Device& device = state_.device();
   for (const auto& [name, id] : plan_.graph.outputs()) {
     if (host_sides_.contains(id)) continue;
     if (plan_.values[static_cast<std::size_t>(id)].place != Place::Arena) continue;
     const std::size_t bytes = plan_.graph.bytes(id);
     const ValueType& type = plan_.graph.type(id);
-    const std::shared_ptr<Buffer> host_side = state_.device().allocate_host(bytes);
+    const std::shared_ptr<Buffer> host_side = device.allocate_host(bytes);
     host_sides_[id] = Tensor(type.dtype, type.shape, host_side, 0);
     outputs_.push_back(
-        {.device = address(id), .host = host_side->data(), .landing = {}, .bytes = bytes});
+        {.device = address(id),
+         .landing = {add(device.allocate_host(bytes)), add(device.allocate_host(bytes))},
+         .host = host_side->data(),
+         .bytes = bytes});
   }
 }
 

@@ -25,15 +25,20 @@ class PlanMemory {
   Tensor host_view(ValueId id) const;
 
   // An input or output with two sides, and the way between them.
-  struct Mirrored {
-    std::byte* device = nullptr;
+  struct Input {
     std::byte* host = nullptr;
-    // Inputs land here on the device while the step before still reads its own, in turns.
-    std::byte* landing[2] = {nullptr, nullptr};
+    std::byte* landing = nullptr;  // on the device, while the step before still reads its own
+    std::byte* device = nullptr;
     std::size_t bytes = 0;
   };
-  const std::vector<Mirrored>& inputs() const { return inputs_; }
-  const std::vector<Mirrored>& outputs() const { return outputs_; }
+  struct Output {
+    std::byte* device = nullptr;
+    std::byte* landing[2] = {nullptr, nullptr};  // on the host, for runs in turns
+    std::byte* host = nullptr;
+    std::size_t bytes = 0;
+  };
+  const std::vector<Input>& inputs() const { return inputs_; }  // in the graph's order
+  const std::vector<Output>& outputs() const { return outputs_; }
 
  private:
   const Node& leaf(ValueId id) const;
@@ -49,8 +54,8 @@ class PlanMemory {
   std::vector<std::shared_ptr<Buffer>> buffers_;  // all others
   std::map<ValueId, Tensor> host_sides_;          // of inputs and outputs
   std::map<const Node*, std::byte*> constants_;   // on a device of its own memory
-  std::vector<Mirrored> inputs_;
-  std::vector<Mirrored> outputs_;
+  std::vector<Input> inputs_;
+  std::vector<Output> outputs_;
 };
 
 }  // namespace lockstep

@@ -18,6 +18,8 @@ struct ExecutorOptions {
   // one on "<track> communication".
   Recorder* recorder = nullptr;
   std::string track = "replica 0";
+  // Where the thread that asks for steps says what it does beside them; empty: on the same track.
+  std::string host_track = {};
   // Where the replica is not alone: its communicators, one a stream.
   Communicator* compute_comm = nullptr;
   Communicator* gradient_comm = nullptr;
@@ -55,10 +57,18 @@ class Steps {
  public:
   virtual ~Steps() = default;
   virtual void run(Inputs inputs) = 0;
+  // How many runs there were, where a device runs behind the host.
+  virtual std::uint64_t runs() const { return 0; }
+  // Has the next run read an input, by its place in the graph, from memory of the caller's. False
+  // where the device does not copy from there by itself.
+  virtual bool lend(std::size_t /*input*/, const std::shared_ptr<Buffer>& /*memory*/,
+                    std::size_t /*offset*/) {
+    return false;
+  }
   // Until the host's side of inputs may be written again.
   virtual void await_inputs() {}
-  // Until the last run is over and its outputs can be read.
-  virtual void wait() {}
+  // Until a run, one of the last two, is over, and its outputs can be read.
+  virtual void wait(std::uint64_t /*run*/) {}
   // Milliseconds of each step on its own, where a device runs behind the host and the spans of a
   // run do not tell. Runs each several times: values are worth nothing afterwards.
   virtual std::vector<double> profile() { return {}; }

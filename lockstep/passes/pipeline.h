@@ -18,9 +18,9 @@ using LayoutOf = std::function<std::optional<Layout>(const Variable& variable)>;
 // the pass that broke it.
 void run_passes(Graph& graph, std::span<const std::unique_ptr<Pass>> passes);
 
-// dead code, fold constants, fuse, join gradients, (pointwise, where the backend has kernels for
-// it,) dead code, layout. Variables that have memory keep its layout; the others get the one that
-// suits the graph best.
+// dead code, fold constants, fuse, join gradients, hand on, (pointwise, where the backend has
+// kernels for it,) dead code, layout, join casts. Variables that have memory keep its layout; the
+// others get the one that suits the graph best.
 void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of = {});
 
 }  // namespace lockstep

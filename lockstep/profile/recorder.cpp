@@ -1,5 +1,6 @@
 #include "lockstep/profile/recorder.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 
@@ -40,6 +41,21 @@ std::vector<Span> Track::spans() const {
     spans.push_back(ring_[static_cast<std::size_t>(i & mask_)]);
   }
   return spans;
+}
+
+std::array<std::int64_t, 6> Track::between(std::int64_t begin_ns, std::int64_t end_ns) const {
+  // Spans lie in the order of their ends, but for a few that are added when a job is over.
+  constexpr int kOutOfOrder = 8;
+  std::array<std::int64_t, 6> within = {};
+  const std::uint64_t first = written_ > ring_.size() ? written_ - ring_.size() : 0;
+  int before = 0;
+  for (std::uint64_t i = written_; i > first && before < kOutOfOrder; --i) {
+    const Span& span = ring_[static_cast<std::size_t>((i - 1) & mask_)];
+    before = span.end_ns <= begin_ns ? before + 1 : 0;
+    const std::int64_t inside = std::min(span.end_ns, end_ns) - std::max(span.begin_ns, begin_ns);
+    if (inside > 0) within[static_cast<std::size_t>(span.kind)] += inside;
+  }
+  return within;
 }
 
 Recorder::Recorder(std::size_t spans_per_track) : capacity_(spans_per_track) {

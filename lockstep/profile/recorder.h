@@ -2,6 +2,7 @@
 // own, a ring buffer of the last spans, and nothing else happens until somebody reads it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -38,10 +39,17 @@ class Track {
     total_ns_[static_cast<std::size_t>(kind)] += end_ns - begin_ns;
   }
 
+  // Adds to the time of a kind without a span, or, where it is negative, takes back from it: what a
+  // device did beside this thread, and what this thread did meanwhile and so cost no time.
+  void count(SpanKind kind, std::int64_t ns) { total_ns_[static_cast<std::size_t>(kind)] += ns; }
+
   const std::string& name() const { return name_; }
+  // How much of each kind lies between two times of the recent past, by the spans still in the
+  // ring.
+  std::array<std::int64_t, 6> between(std::int64_t begin_ns, std::int64_t end_ns) const;
   // The spans still in the ring, oldest first.
   std::vector<Span> spans() const;
-  // Time of a kind since the track began, of spans already overwritten too.
+  // Time of a kind since the track began, of spans already overwritten too, and what was counted.
   std::int64_t total_ns(SpanKind kind) const { return total_ns_[static_cast<std::size_t>(kind)]; }
 
  private:

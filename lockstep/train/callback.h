@@ -51,6 +51,11 @@ class Callback {
   virtual void on_epoch_end(Model& /*model*/, std::int64_t /*epoch*/, const Logs& /*logs*/) {}
   // `step` counts from 0 in each epoch.
   virtual void on_batch_end(Model& /*model*/, std::int64_t /*step*/, const BatchLogs& /*logs*/) {}
+  // Whether on_batch_end of this step looks at the model or at logs.running(), changes the model,
+  // or has to stop training right behind the step. Every callback is asked before each
+  // on_batch_end, when model.step() counts the step already. Where none does, a GPU may have the
+  // next step under way by then; the loss and the numbers of samples are this step's all the same.
+  virtual bool looks_at_model(const Model& /*model*/, std::int64_t /*step*/) { return true; }
 
   // What a checkpoint keeps of it, as text and as tensors, so that a resumed run goes on where it
   // was; restored behind on_train_begin, tensors first. Empty: it keeps nothing.

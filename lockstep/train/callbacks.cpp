@@ -65,6 +65,7 @@ class EarlyStoppingCallback final : public Callback {
     best_weights_.clear();
   }
 
+  bool looks_at_model(const Model&, std::int64_t) override { return false; }
   std::string kind() const override { return "EarlyStopping"; }
   std::string save_state() const override {
     return Json{{"best", best_of(monitor_)}, {"waited", waited_}}.dump();
@@ -122,6 +123,7 @@ class ReduceLROnPlateauCallback final : public Callback {
     }
   }
 
+  bool looks_at_model(const Model&, std::int64_t) override { return false; }
   std::string kind() const override { return "ReduceLROnPlateau"; }
   std::string save_state() const override {
     return Json{{"best", best_of(monitor_)}, {"waited", waited_}, {"cooling", cooling_}}.dump();
@@ -152,6 +154,7 @@ class LearningRateSchedulerCallback final : public Callback {
     set_for_ = epoch;
   }
 
+  bool looks_at_model(const Model&, std::int64_t) override { return false; }
   std::string kind() const override { return "LearningRateScheduler"; }
   std::string save_state() const override { return Json{{"epoch", set_for_}}.dump(); }
   void restore_state(const std::string& text) override {
@@ -192,6 +195,7 @@ class CSVLoggerCallback final : public Callback {
   }
 
   void on_train_end(Model&) override { file_.close(); }
+  bool looks_at_model(const Model&, std::int64_t) override { return false; }
 
  private:
   void expect_written() {
@@ -227,6 +231,9 @@ class LambdaCallbackAdapter final : public Callback {
   }
   void on_batch_end(Model& model, std::int64_t step, const BatchLogs& logs) override {
     if (call_.on_batch_end) call_.on_batch_end(model, step, logs);
+  }
+  bool looks_at_model(const Model&, std::int64_t) override {
+    return call_.on_batch_end && call_.looks_at_model;
   }
 
  private:

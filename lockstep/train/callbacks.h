@@ -87,6 +87,9 @@ struct LambdaCallbackOptions {
   std::function<void(Model&, std::int64_t epoch)> on_epoch_begin = {};
   std::function<void(Model&, std::int64_t epoch, const Logs&)> on_epoch_end = {};
   std::function<void(Model&, std::int64_t step, const BatchLogs&)> on_batch_end = {};
+  // False: on_batch_end reads of the logs what belongs to the batch, and may stop training a step
+  // late (Callback::looks_at_model).
+  bool looks_at_model = true;
 };
 CallbackRef LambdaCallback(LambdaCallbackOptions options);
 

@@ -10,7 +10,8 @@ template <class F>
 std::int64_t for_each_batch(Model::Impl& impl, const Dataset& batches, StepMode mode,
                             std::optional<std::int64_t> steps, const char* caller, F&& f) {
   Track& track = impl.session().host_track();
-  const std::unique_ptr<Iterator> iterator = batches.iterator(0);
+  const std::unique_ptr<Iterator> iterator =
+      batches.iterator({.memory = impl.session().batch_memory()});
   std::int64_t done = 0;
   while (!steps || done < *steps) {
     std::optional<Element> element;
@@ -29,6 +30,10 @@ std::int64_t for_each_batch(Model::Impl& impl, const Dataset& batches, StepMode 
   return done;
 }
 
+[[noreturn]] void fail_at_batch(const char* caller, std::int64_t index, const DataError& error) {
+  fail<DataError>("[{}] batch {}: {}", caller, index, error.what());
+}
+
 // Runs the step of a batch; an error in the data says which batch it was.
 Step& run_step(Model::Impl& impl, StepMode mode, const Batch& batch, const char* caller,
                std::int64_t index) {
@@ -36,9 +41,50 @@ Step& run_step(Model::Impl& impl, StepMode mode, const Batch& batch, const char*
   try {
     step.run(impl.session(), batch);
   } catch (const DataError& error) {
-    fail<DataError>("[{}] batch {}: {}", caller, index, error.what());
+    fail_at_batch(caller, index, error);
   }
   return step;
+}
+
+// Runs the steps of a data set's batches and calls read(step) with each when it is over: at once,
+// or, on a device that runs behind the host, while the next one is under way.
+template <class F>
+void run_steps(Model::Impl& impl, const Dataset& batches, StepMode mode,
+               std::optional<std::int64_t> steps, const char* caller, F&& read) {
+  struct Begun {
+    Step step;
+    std::int64_t index;
+    std::int64_t samples;
+  };
+  std::optional<Begun> begun;
+  const auto end_begun = [&] {
+    if (!begun) return;
+    const Begun ending = *std::exchange(begun, std::nullopt);
+    try {
+      ending.step.wait();
+    } catch (const DataError& error) {
+      fail_at_batch(caller, ending.index, error);
+    }
+    read(ending.step);
+  };
+  try {
+    for_each_batch(impl, batches, mode, steps, caller, [&](const Batch& batch, std::int64_t index) {
+      if (begun && begun->samples != batch.size()) end_begun();  // another plan
+      const Step step = run_step(impl, mode, batch, caller, index);
+      try {
+        end_begun();
+      } catch (...) {
+        step.forget();
+        throw;
+      }
+      begun = {step, index, batch.size()};
+      if (impl.session().device().shares_host_memory()) end_begun();
+    });
+  } catch (...) {
+    if (begun) begun->step.forget();
+    throw;
+  }
+  end_begun();
 }
 
 Batch single_batch(const std::vector<Tensor>& x, const Tensor& y, const BatchOptionsOnce& options,
@@ -62,10 +108,7 @@ Logs Model::evaluate(const Dataset& batches, const EvaluateOptions& options) {
   const std::vector<Tensor> before = impl_->metric_state();
   impl_->reset_metrics();
   try {
-    for_each_batch(*impl_, batches, StepMode::Evaluate, options.steps, "evaluate",
-                   [&](const Batch& batch, std::int64_t index) {
-                     run_step(*impl_, StepMode::Evaluate, batch, "evaluate", index);
-                   });
+    run_steps(*impl_, batches, StepMode::Evaluate, options.steps, "evaluate", [](const Step&) {});
   } catch (...) {
     impl_->set_metric_state(before);
     throw;
@@ -87,13 +130,11 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
 
 std::vector<Tensor> Model::predict_outputs(const Dataset& batches, const PredictOptions& options) {
   std::vector<std::vector<Tensor>> parts;
-  for_each_batch(*impl_, batches, StepMode::Predict, options.steps, "predict",
-                 [&](const Batch& batch, std::int64_t index) {
-                   const std::vector<Tensor> outputs =
-                       run_step(*impl_, StepMode::Predict, batch, "predict", index).outputs();
-                   parts.resize(outputs.size());
-                   for (std::size_t i = 0; i < outputs.size(); ++i) parts[i].push_back(outputs[i]);
-                 });
+  run_steps(*impl_, batches, StepMode::Predict, options.steps, "predict", [&](const Step& step) {
+    const std::vector<Tensor> outputs = step.outputs();
+    parts.resize(outputs.size());
+    for (std::size_t i = 0; i < outputs.size(); ++i) parts[i].push_back(outputs[i]);
+  });
   std::vector<Tensor> outputs;
   for (const std::vector<Tensor>& list : parts)
     outputs.push_back(concatenate_rows(list, "predict"));

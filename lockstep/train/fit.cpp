@@ -59,11 +59,26 @@ class FitRun {
   // Keeps what the pipeline did; when a pass is over, or fit is.
   void close_pass();
   std::optional<Element> next_element();
+  bool run_steps();  // of an epoch; false where it was stopped
+  // Begins a step, and ends it, or, where the host runs ahead of the device, the one before it.
   void train(const Element& element);
   std::int64_t at_work_ns(int replica) const;
   void observe(const Step& step);
   void check_replicas();
-  [[noreturn]] void fail_at_step(const DataError& error) const;
+  bool callbacks_look_at_model(std::int64_t epoch_step);
+  [[noreturn]] void fail_at_step(std::int64_t epoch_step, const DataError& error) const;
+
+  // A step that has begun, and what has to be known when it ends.
+  struct Begun {
+    Step step;
+    std::int64_t number = 0;  // from the beginning of training
+    std::int64_t epoch_step = 0;
+    std::int64_t samples = 0;
+    std::int64_t samples_in_epoch = 0;
+    std::int64_t begin_ns = 0;
+  };
+  void end(const Begun& begun);
+  void end_begun();
   Logs read_logs();  // metrics, and those of the validation data
   Progress progress() const;
 
@@ -90,6 +105,8 @@ class FitRun {
   std::vector<std::int64_t> samples_of_;  // of each replica
   std::vector<std::int64_t> at_work_ns_;  // of each replica, when the step began
   std::int64_t samples_here_ = 0;         // samples of this epoch that this call trained on
+  std::optional<Begun> begun_;            // the last step, where it has not ended
+  std::int64_t ended_ns_ = 0;             // when a step ended last
 };
 
 History FitRun::run() {
@@ -216,15 +233,7 @@ void FitRun::run_epoch(std::int64_t epoch) {
   for_callbacks([&](Callback& callback) { callback.on_epoch_begin(model_, epoch); });
   if (!at_.mid_epoch()) impl_.reset_metrics();
   samples_here_ = 0;
-  bool finished = false;
-  while (!impl_.stopping) {
-    finished = options_.steps_per_epoch && at_.epoch_step >= *options_.steps_per_epoch;
-    if (finished) break;
-    const std::optional<Element> element = next_element();
-    finished = !element;
-    if (finished) break;
-    train(*element);
-  }
+  const bool finished = run_steps();
   const double train_seconds = static_cast<double>(now_ns() - begin) * 1e-9;
   Logs logs = read_logs();
   logs.set("lr", model_.learning_rate());
@@ -244,8 +253,28 @@ void FitRun::run_epoch(std::int64_t epoch) {
   for_callbacks([&](Callback& callback) { callback.on_epoch_end(model_, epoch, logs); });
 }
 
+bool FitRun::run_steps() {
+  bool finished = false;
+  try {
+    while (!impl_.stopping) {
+      finished = options_.steps_per_epoch && at_.epoch_step >= *options_.steps_per_epoch;
+      if (finished) break;
+      const std::optional<Element> element = next_element();
+      finished = !element;
+      if (finished) break;
+      train(*element);
+    }
+  } catch (...) {
+    end_begun();  // it was in order, or its own error comes first
+    throw;
+  }
+  end_begun();
+  return finished;
+}
+
 void FitRun::open_pass(std::uint64_t pass) {
-  iterator_ = batches_.iterator({.epoch = pass, .recorder = &session_.recorder()});
+  iterator_ = batches_.iterator(
+      {.epoch = pass, .memory = session_.batch_memory(), .recorder = &session_.recorder()});
 }
 
 void FitRun::close_pass() {
@@ -276,8 +305,8 @@ std::optional<Element> FitRun::next_element() {
   }
 }
 
-void FitRun::fail_at_step(const DataError& error) const {
-  fail<DataError>("[fit] epoch {}, step {}: {}", at_.epoch, at_.epoch_step, error.what());
+void FitRun::fail_at_step(std::int64_t epoch_step, const DataError& error) const {
+  fail<DataError>("[fit] epoch {}, step {}: {}", at_.epoch, epoch_step, error.what());
 }
 
 void FitRun::train(const Element& element) {
@@ -287,38 +316,77 @@ void FitRun::train(const Element& element) {
     try {
       batch.sample_weight = weights_of(batch, options_.class_weight);
     } catch (const DataError& error) {
-      fail_at_step(error);
+      fail_at_step(at_.epoch_step, error);
     }
   }
+  if (begun_ && begun_->samples != batch.size()) end_begun();  // what is planned now is measured
   Step& step = impl_.step_for(StepMode::Train, batch, "fit");
+  if (begun_ && begun_->step.replicas != step.replicas) end_begun();
   history_.peak_bytes = std::max(history_.peak_bytes, step.peak_bytes());
   at_work_ns_.clear();
   for (int r = 0; r < session_.size(); ++r) at_work_ns_.push_back(at_work_ns(r));
   try {
     step.run(session_, batch);
   } catch (const DataError& error) {
-    fail_at_step(error);
+    fail_at_step(at_.epoch_step, error);
   }
   if (impl_.balancer && !step.planned) observe(step);
   for (std::size_t r = 0; r < step.pieces.size(); ++r) samples_of_[r] += step.pieces[r].size();
 
-  const double loss = step.loss_sum() / step.weight();
-  if (!std::isfinite(loss) && !history_.first_non_finite_step) {
-    history_.first_non_finite_step = session_.step;
-  }
-  const std::int64_t epoch_step = at_.epoch_step;
-  ++session_.step;
-  check_replicas();
-  ++at_.epoch_step;
-  ++history_.steps;
   at_.epoch_samples += batch.size();
   samples_here_ += batch.size();
   history_.samples += batch.size();
-  const BatchLogs logs(model_, loss, batch.size(), at_.epoch_samples);
-  for_callbacks([&](Callback& callback) { callback.on_batch_end(model_, epoch_step, logs); });
-  if (!step.planned) {
-    history_.step_ms.push_back(static_cast<float>(static_cast<double>(now_ns() - begin) * 1e-6));
+  Begun begun{.step = step,
+              .number = session_.step,
+              .epoch_step = at_.epoch_step,
+              .samples = batch.size(),
+              .samples_in_epoch = at_.epoch_samples,
+              .begin_ns = begin};
+  ++session_.step;
+  ++at_.epoch_step;
+  ++history_.steps;
+  try {
+    end_begun();
+  } catch (...) {
+    begun.step.forget();
+    throw;
   }
+  begun_ = std::move(begun);
+  check_replicas();
+  const bool look = callbacks_look_at_model(begun_->epoch_step);
+  if (look || impl_.balancer || session_.device().shares_host_memory()) end_begun();
+}
+
+bool FitRun::callbacks_look_at_model(std::int64_t epoch_step) {
+  bool look = false;
+  for (const CallbackRef& callback : callbacks_) {
+    if (callback->looks_at_model(model_, epoch_step)) look = true;
+  }
+  return look;
+}
+
+void FitRun::end_begun() {
+  if (begun_) end(*std::exchange(begun_, std::nullopt));
+}
+
+void FitRun::end(const Begun& begun) {
+  double loss = 0;
+  try {
+    loss = begun.step.loss_sum() / begun.step.weight();
+  } catch (const DataError& error) {
+    fail_at_step(begun.epoch_step, error);
+  }
+  if (!std::isfinite(loss) && !history_.first_non_finite_step) {
+    history_.first_non_finite_step = begun.number;
+  }
+  const BatchLogs logs(model_, loss, begun.samples, begun.samples_in_epoch);
+  for_callbacks([&](Callback& callback) { callback.on_batch_end(model_, begun.epoch_step, logs); });
+  const std::int64_t now = now_ns();
+  if (!begun.step.planned) {
+    const std::int64_t since = std::max(begun.begin_ns, ended_ns_);
+    history_.step_ms.push_back(static_cast<float>(static_cast<double>(now - since) * 1e-6));
+  }
+  ended_ns_ = now;
 }
 
 std::int64_t FitRun::at_work_ns(int replica) const {

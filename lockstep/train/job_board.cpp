@@ -64,6 +64,7 @@ class JobBoard::Follower final : public Callback {
   void on_batch_end(Model& model, std::int64_t step, const BatchLogs& logs) override {
     if (!board_.step(job_, step + 1, logs)) model.stop_training();
   }
+  bool looks_at_model(const Model&, std::int64_t) override { return false; }
 
  private:
   JobBoard& board_;

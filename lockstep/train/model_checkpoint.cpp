@@ -34,8 +34,10 @@ class ModelCheckpointCallback final : public Callback {
   void on_epoch_begin(Model&, std::int64_t epoch) override { epoch_ = epoch; }
 
   void on_batch_end(Model& model, std::int64_t, const BatchLogs& logs) override {
-    if (options_.every_steps == 0 || model.step() % options_.every_steps != 0) return;
-    save(model, logs.running());
+    if (due_) save(model, logs.running());
+  }
+  bool looks_at_model(const Model& model, std::int64_t) override {
+    return due_ = options_.every_steps != 0 && model.step() % options_.every_steps == 0;
   }
 
   void on_epoch_end(Model& model, std::int64_t epoch, const Logs& logs) override {
@@ -93,6 +95,7 @@ class ModelCheckpointCallback final : public Callback {
   ModelCheckpointOptions options_;
   Monitor monitor_;
   std::int64_t epoch_ = 0;
+  bool due_ = false;  // behind this step
 };
 
 }  // namespace

@@ -45,10 +45,14 @@ class ProgressBarCallback final : public Callback {
     samples_before_ = -1;
   }
 
+  bool looks_at_model(const Model&, std::int64_t) override {
+    return due_ = now_ns() - drawn_ns_ >= (options_.terminal ? kRedrawNs : kPlainLineNs);
+  }
+
   void on_batch_end(Model& model, std::int64_t step, const BatchLogs& logs) override {
     if (samples_before_ < 0) samples_before_ = logs.samples_in_epoch() - logs.samples();
+    if (!due_) return;
     const std::int64_t now = now_ns();
-    if (now - drawn_ns_ < (options_.terminal ? kRedrawNs : kPlainLineNs)) return;
     drawn_ns_ = now;
     const double seconds = static_cast<double>(now - begin_ns_) * 1e-9;
     const double rate =
@@ -103,6 +107,7 @@ class ProgressBarCallback final : public Callback {
   std::int64_t epoch_ = 0;
   std::int64_t begin_ns_ = 0;
   std::int64_t drawn_ns_ = 0;
+  bool due_ = false;                  // a line, behind this step
   std::int64_t samples_before_ = -1;  // samples that a resumed epoch had before this call
   std::size_t drawn_ = 0;
 };

@@ -50,6 +50,10 @@ const KernelLibrary& Session::kernels(int replica) const {
   return kernels_ != nullptr ? *kernels_ : replicas_->kernels(replica);
 }
 
+Device* Session::batch_memory() const {
+  return device().shares_host_memory() ? nullptr : &device().allocate_host(0)->device();
+}
+
 void Session::make_executors(std::span<ExecutorOrder> orders) {
   const DistributeOptions distribution{
       .replicas = size(), .buckets = replicas_->buckets(), .memory = &bucket_memory_};
@@ -88,6 +92,7 @@ void Session::make_executors(std::span<ExecutorOrder> orders) {
         *states_[static_cast<std::size_t>(r)],
         ExecutorOptions{.recorder = record_ ? recorder_.get() : nullptr,
                         .track = track(r).name(),
+                        .host_track = host_track_->name(),
                         .compute_comm = replicas_->communicator(r, kComputeStream),
                         .gradient_comm = replicas_->communicator(r, kCommunicationStream)});
   });

@@ -62,13 +62,6 @@ Tensor find_input(Executor& executor, const std::string& name) {
   return executor.has_input(name) ? executor.input(name) : Tensor();
 }
 
-// Copies the rows from `first` on that the target has room for.
-void copy_rows(Tensor& target, const Tensor& source, std::int64_t first) {
-  if (!target.defined() || target.bytes() == 0) return;
-  const std::size_t row = target.bytes() / static_cast<std::size_t>(target.shape()[0]);
-  std::memcpy(target.raw(), source.raw() + static_cast<std::size_t>(first) * row, target.bytes());
-}
-
 // Whether a graph turns float labels into class numbers, as class_labels does for sparse losses and
 // metrics.
 bool reads_class_numbers(const Graph& graph) {
@@ -148,12 +141,21 @@ void ReplicaStep::feed(const Batch& batch, const Piece& piece) {
   if (class_numbers_ && is_floating(batch.labels.dtype())) {
     expect_class_numbers(batch.labels.rows(piece.begin, piece.size()), piece.begin);
   }
-  executor_->await_inputs();
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    copy_rows(inputs_[i], batch.inputs[i], piece.begin);
+    put(input_name(i).c_str(), inputs_[i], batch.inputs[i], piece);
   }
-  copy_rows(labels_, batch.labels, piece.begin);
-  copy_rows(sample_weight_, batch.sample_weight, piece.begin);
+  put(kLabels, labels_, batch.labels, piece);
+  put(kSampleWeight, sample_weight_, batch.sample_weight, piece);
+}
+
+// The rows of a piece, from where they lie if the device reads them there, else copied.
+void ReplicaStep::put(const char* name, Tensor& input, const Tensor& source, const Piece& piece) {
+  if (!input.defined() || input.bytes() == 0) return;
+  const std::size_t row = input.bytes() / static_cast<std::size_t>(piece.size());
+  const std::size_t first = static_cast<std::size_t>(piece.begin) * row;
+  if (executor_->lend(name, source.buffer(), source.offset() + first)) return;
+  executor_->await_inputs();
+  std::memcpy(input.raw(), source.raw() + first, input.bytes());
 }
 
 void ReplicaStep::run(std::int64_t step, std::int64_t first_row, int replica, Inputs inputs) {
@@ -187,6 +189,7 @@ void Step::run_piece(Session& session, int replica, Inputs inputs) {
   const auto i = static_cast<std::size_t>(replica);
   try {
     replicas[i]->run(session.step, pieces[i].begin, replica, inputs);
+    runs[i] = replicas[i]->executor().runs();
   } catch (const DataError& error) {
     if (pieces.size() == 1) throw;
     fail<DataError>("rows {} to {} of the batch: {}", pieces[i].begin, pieces[i].end - 1,
@@ -204,27 +207,40 @@ void Step::run_together(Session& session, F&& f) {
   }
 }
 
-void Step::wait() {
-  for (ReplicaStep* step : replicas) step->executor().wait();
+void Step::wait() const {
+  for (std::size_t i = 0; i < replicas.size(); ++i) replicas[i]->executor().wait(runs[i]);
+}
+
+void Step::forget() const noexcept {
+  for (std::size_t i = 0; i < replicas.size(); ++i) {
+    try {
+      replicas[i]->executor().wait(runs[i]);
+    } catch (const Error&) {
+      // Of a step behind one that failed.
+    }
+  }
 }
 
 double Step::loss_sum() const {
   double sum = 0;
-  for (const ReplicaStep* step : replicas) sum += step->loss_sum();
+  for (std::size_t i = 0; i < replicas.size(); ++i) sum += replicas[i]->loss_sum(runs[i]);
   return sum;
 }
 
 double Step::weight() const {
   double sum = 0;
-  for (const ReplicaStep* step : replicas) sum += step->weight();
+  for (std::size_t i = 0; i < replicas.size(); ++i) sum += replicas[i]->weight(runs[i]);
   return sum;
 }
 
 std::vector<Tensor> Step::outputs() const {
+  wait();
   std::vector<Tensor> wholes;
-  for (std::size_t o = 0; o < replicas.front()->outputs().size(); ++o) {
+  for (std::size_t o = 0; o < replicas.front()->outputs(runs.front()).size(); ++o) {
     std::vector<Tensor> parts;
-    for (const ReplicaStep* step : replicas) parts.push_back(step->outputs()[o]);
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+      parts.push_back(replicas[i]->outputs(runs[i])[o]);
+    }
     wholes.push_back(parts.size() == 1 ? on_host(parts[0]) : concatenate_rows(parts, "predict"));
   }
   return wholes;
@@ -253,6 +269,7 @@ Step& StepCache::get(Session& session, const StepRecipe& recipe, const StepSigna
   step_.planned = false;
   step_.pieces.assign(pieces.begin(), pieces.end());
   step_.replicas.assign(pieces.size(), nullptr);
+  step_.runs.assign(pieces.size(), 0);
   std::vector<ExecutorOrder> orders;
   std::vector<StepSignature> signatures;
   for (int r = 0; r < session.size(); ++r) {

@@ -66,24 +66,25 @@ class ReplicaStep {
   const StepSignature& signature() const { return signature_; }
   const Plan& plan() const { return executor_->plan(); }
   Executor& executor() { return *executor_; }
-  // Copies this replica's piece of a batch. DataError, naming the row of the batch, for a label
-  // that should name a class and is no whole number.
+  // Lends or copies this replica's piece of a batch. DataError, naming the row of the batch, for a
+  // label that should name a class and is no whole number.
   void feed(const Batch& batch, const Piece& piece);
   // `step` and `first_row`: what the random numbers of this step depend on.
   void run(std::int64_t step, std::int64_t first_row, int replica, Inputs inputs);
-  // Each waits until the step has run.
-  double loss_sum() const { return read(loss_sum_); }
-  double weight() const { return read(weight_); }
-  const std::vector<Tensor>& outputs() const {
-    executor_->wait();
+  // Of a run, by its number (Executor::runs); each waits until it is over.
+  double loss_sum(std::uint64_t run) const { return read(loss_sum_, run); }
+  double weight(std::uint64_t run) const { return read(weight_, run); }
+  const std::vector<Tensor>& outputs(std::uint64_t run) const {
+    executor_->wait(run);
     return outputs_;
   }
 
  private:
-  double read(const Tensor& result) const {
-    executor_->wait();
+  double read(const Tensor& result, std::uint64_t run) const {
+    executor_->wait(run);
     return result.item();
   }
+  void put(const char* name, Tensor& input, const Tensor& source, const Piece& piece);
 
   StepSignature signature_;
   std::unique_ptr<Executor> executor_;
@@ -98,18 +99,22 @@ class ReplicaStep {
   std::vector<Tensor> outputs_;
 };
 
-// The step of a batch on all replicas, each on its piece.
+// The step of a batch on all replicas, each on its piece. A copy reads the results of the run that
+// was the last when it was made; until the step has run twice more, or another one was made.
 struct Step {
   std::vector<ReplicaStep*> replicas;
   std::vector<Piece> pieces;
-  bool planned = false;  // whether a replica's step had to be made
+  std::vector<std::uint64_t> runs;  // the last run of each replica
+  bool planned = false;             // whether a replica's step had to be made
 
   // Feeds every replica its piece and runs it; an error in the data says which rows it is about.
   void run(Session& session, const Batch& batch);
   // Runs with what was fed before.
   void run_again(Session& session);
   // Until every replica has run it.
-  void wait();
+  void wait() const;
+  // The same where nobody asks for results any more, nor for what went wrong.
+  void forget() const noexcept;
   double loss_sum() const;
   double weight() const;
   // The outputs of the whole batch: those of the pieces one behind the other, copied.

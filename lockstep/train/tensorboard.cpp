@@ -21,9 +21,13 @@ class TensorBoardCallback final : public Callback {
   }
 
   void on_batch_end(Model& model, std::int64_t, const BatchLogs& logs) override {
-    if (options_.update_steps == 0 || model.step() % options_.update_steps != 0) return;
+    if (!due_) return;
     train_->scalar("batch_loss", logs.loss(), model.step());
     train_->flush();
+  }
+
+  bool looks_at_model(const Model& model, std::int64_t) override {
+    return due_ = options_.update_steps != 0 && model.step() % options_.update_steps == 0;
   }
 
   void on_epoch_end(Model&, std::int64_t epoch, const Logs& logs) override {
@@ -49,6 +53,7 @@ class TensorBoardCallback final : public Callback {
 
  private:
   TensorBoardOptions options_;
+  bool due_ = false;  // behind this step
   std::unique_ptr<EventWriter> train_;
   std::unique_ptr<EventWriter> validation_;
 };

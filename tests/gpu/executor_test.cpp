@@ -49,6 +49,60 @@ TEST(GpuExecutor, VariablesGoOnFromRunToRunAndTheHostRunsAhead) {
   for (const float each : value.values<float>()) ASSERT_EQ(each, 50.0f);
 }
 
+TEST(GpuExecutor, ResultsOfARunAreReadWhileTheNextIsUnderWay) {
+  LOCKSTEP_NEEDS_GPU();
+  Graph graph;
+  const Value x = graph.input("x", {DType::F32, {257}});
+  graph.output("y", reduce_sum(x));
+  State state(gpu(), 0);
+  Executor executor(planned(std::move(graph)), gpu_kernels(), state);
+  const Tensor y = executor.output("y");
+  for (int run = 1; run <= 50; ++run) {
+    // In turns from memory of its own, and from memory that is lent and then written over.
+    const std::shared_ptr<Buffer> lent = gpu().allocate_host(257 * sizeof(float));
+    executor.await_inputs();
+    Tensor values = run % 2 == 0 ? executor.input("x") : Tensor(DType::F32, {257}, lent, 0);
+    for (float& value : values.values<float>()) value = static_cast<float>(run);
+    if (run % 2 != 0) {
+      EXPECT_TRUE(executor.lend("x", lent, 0));
+    }
+    executor.run();
+    EXPECT_EQ(executor.runs(), static_cast<std::uint64_t>(run));
+    if (run == 1) continue;
+    executor.wait(static_cast<std::uint64_t>(run) - 1);
+    ASSERT_EQ(y.item(), 257.0 * (run - 1)) << "run " << run;
+  }
+  executor.wait();
+  EXPECT_EQ(y.item(), 257.0 * 50);
+  const Tensor pageable(DType::F32, {257});
+  EXPECT_FALSE(executor.lend("x", pageable.buffer(), 0));
+}
+
+TEST(GpuExecutor, ABadLabelIsThatOfItsRunWhileTheNextIsUnderWay) {
+  LOCKSTEP_NEEDS_GPU();
+  Graph graph;
+  const Value logits = graph.input("logits", {DType::F32, {4, 3}});
+  const Value labels = graph.input("labels", {DType::I32, {4}});
+  graph.output("loss", sparse_cross_entropy(logits, labels));
+  State state(gpu(), 0);
+  Executor executor(planned(std::move(graph)), gpu_kernels(), state);
+  const auto run = [&](std::int32_t label) {
+    executor.await_inputs();
+    executor.input("labels").copy_from(
+        Tensor::of(std::vector<std::int32_t>{0, 1, label, 1}, Shape{4}));
+    executor.run();
+  };
+  for (int round = 0; round < 20; ++round) {
+    run(2);
+    run(7);
+    const std::uint64_t last = executor.runs();
+    EXPECT_NO_THROW(executor.wait(last - 1)) << "the label of the next run was found";
+    run(2);
+    EXPECT_THROW(executor.wait(last), DataError);
+    EXPECT_NO_THROW(executor.wait(last + 1)) << "the label of the run before was found again";
+  }
+}
+
 TEST(GpuExecutor, ALabelOutOfRangeIsNamedAndTheNextRunIsFine) {
   LOCKSTEP_NEEDS_GPU();
   Graph graph;

@@ -61,6 +61,44 @@ TEST(GpuTraining, LossesAreThoseOfTheCpu) {
   EXPECT_GT(gpu.accuracy, 0.9);
 }
 
+// Nothing can be told apart by the numbers when the next step is under way as results are read.
+TEST(GpuTraining, RunningAheadGivesTheBitsOfStepByStep) {
+  LOCKSTEP_NEEDS_GPU();
+  const TemporaryFolder folder;
+  const Samples samples = make_samples(150);
+  for (const std::vector<std::string>& devices :
+       {std::vector<std::string>{"cuda:0"}, std::vector<std::string>{"cuda:0/0", "cuda:0/1"}}) {
+    std::vector<double> losses[2];
+    std::vector<std::vector<float>> weights[2];
+    for (const bool ahead : {false, true}) {
+      Sequential model = small_cnn();
+      model.compile({.strategy = MirroredStrategy(
+                         {.devices = devices, .cuda = {.plan_cache = folder / "plans"}}),
+                     .optimizer = Adam({.learning_rate = 0.01}),
+                     .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                     .seed = 5});
+      const auto keep = [&](Model&, std::int64_t, const BatchLogs& logs) {
+        losses[ahead].push_back(logs.loss());
+      };
+      const Dataset batches = Dataset::from_tensors({samples.x, samples.y})
+                                  .shuffle({.buffer = 150, .seed = 3})
+                                  .batch(40)
+                                  .prefetch();
+      const History history = model.fit(
+          batches,
+          {.epochs = kEpochs,
+           .validation_data = batches,
+           .callbacks = {LambdaCallback({.on_batch_end = keep, .looks_at_model = !ahead})}});
+      weights[ahead] = weights_of(model);
+      const Attribution& part = history.attribution;
+      EXPECT_NEAR(part.compute + part.communication + part.input + part.wait + part.host, 1.0,
+                  1e-9);
+    }
+    EXPECT_EQ(losses[0], losses[1]);
+    EXPECT_EQ(weights[0], weights[1]);
+  }
+}
+
 TEST(GpuTraining, ReplicasThatShareAGpuEqualOne) {
   LOCKSTEP_NEEDS_GPU();
   const Trained one = train({"cuda:0"});
@@ -90,10 +128,11 @@ TEST(GpuTraining, ABadLabelNamesTheStepAndTrainingCanGoOn) {
   const std::int32_t right = samples.y.values<std::int32_t>()[25];
   samples.y.values<std::int32_t>()[25] = 9;
   try {
-    model.fit({samples.x}, samples.y, {.batch_size = 20, .shuffle = false});
+    model.fit({samples.x}, samples.y, {.batch_size = 10, .shuffle = false});
     ADD_FAILURE() << "label 9 of 4 classes went unnoticed";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("9"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("step 2:"), std::string::npos) << error.what();
   }
   samples.y.values<std::int32_t>()[25] = right;
   EXPECT_NO_THROW(model.fit({samples.x}, samples.y, {.batch_size = 20, .shuffle = false}));

@@ -29,6 +29,21 @@ TEST(Track, TotalsCountSpansThatWereOverwritten) {
   EXPECT_EQ(track.total_ns(SpanKind::Wait), 0);
 }
 
+TEST(Track, SaysHowMuchOfEachKindLiesBetweenTwoTimes) {
+  Track track("replica 0", 16);
+  track.add("next batch", SpanKind::Input, 0, 10);
+  track.add("op", SpanKind::Compute, 10, 14);
+  track.add("next batch", SpanKind::Input, 14, 30);
+  track.add("wake", SpanKind::Host, 1, 2);  // of a job, added when it is over
+  const auto within = track.between(5, 20);
+  EXPECT_EQ(within[static_cast<std::size_t>(SpanKind::Input)], 5 + 6);
+  EXPECT_EQ(within[static_cast<std::size_t>(SpanKind::Compute)], 4);
+  EXPECT_EQ(within[static_cast<std::size_t>(SpanKind::Host)], 0);
+  track.count(SpanKind::Input, -11);
+  EXPECT_EQ(track.total_ns(SpanKind::Input), 26 - 11);
+  EXPECT_EQ(track.spans().size(), 4u);
+}
+
 TEST(Track, HasRoomForAtLeastWhatWasAsked) {
   Track track("replica 0", 5);
   for (int i = 0; i < 5; ++i) track.add("op", SpanKind::Host, i, i);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/cuda/runtime.h"
@@ -12,10 +14,12 @@ namespace {
 
 constexpr int kOldestMajor = 8;  // Ampere: the oldest that kernels are compiled for
 
-// Memory of the host, locked in its place, so that a GPU copies it while the host goes on.
+// Memory of the host, locked in its place, so that GPUs copy it while the host goes on. Locking is
+// slow, and letting go stops the GPUs: some of what is given back is kept for whoever asks for as
+// much again, the next pass over the data, say.
 class PinnedMemory final : public Device {
  public:
-  PinnedMemory(std::string name, int gpu) : name_(std::move(name)), gpu_(gpu) {}
+  explicit PinnedMemory(int gpu) : gpu_(gpu) {}
 
   DeviceKind kind() const override { return DeviceKind::Cpu; }
   const std::string& name() const override { return name_; }
@@ -29,20 +33,54 @@ class PinnedMemory final : public Device {
   std::shared_ptr<Buffer> allocate_host(std::size_t bytes) override { return allocate(bytes); }
 
  private:
+  static constexpr std::size_t kMostKept = std::size_t{2} << 30;  // bytes
+
   std::byte* allocate_bytes(std::size_t bytes) override {
-    void* data = nullptr;
-    check_cuda(cudaSetDevice(gpu_), "choosing a GPU");
+    void* data = taken_back(bytes);
     const std::size_t some = std::max<std::size_t>(bytes, 1);
-    check_cuda(cudaHostAlloc(&data, some, cudaHostAllocMapped | cudaHostAllocPortable),
-               "locking memory of the host");
+    if (data == nullptr) {
+      check_cuda(cudaSetDevice(gpu_), "choosing a GPU");
+      check_cuda(cudaHostAlloc(&data, some, cudaHostAllocMapped | cudaHostAllocPortable),
+                 "locking memory of the host");
+    }
     std::memset(data, 0, some);
     return static_cast<std::byte*>(data);
   }
-  void free_bytes(std::byte* data, std::size_t) override { cudaFreeHost(data); }
 
-  std::string name_;
+  std::byte* taken_back(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto found = kept_.find(bytes);
+    if (found == kept_.end()) return nullptr;
+    std::byte* const data = found->second;
+    kept_.erase(found);
+    kept_bytes_ -= bytes;
+    return data;
+  }
+
+  void free_bytes(std::byte* data, std::size_t bytes) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (kept_bytes_ + bytes <= kMostKept) {
+        kept_.emplace(bytes, data);
+        kept_bytes_ += bytes;
+        return;
+      }
+    }
+    cudaFreeHost(data);
+  }
+
+  std::string name_ = "host memory of GPUs";
   int gpu_;
+  std::mutex mutex_;
+  std::multimap<std::size_t, std::byte*> kept_;  // by size
+  std::size_t kept_bytes_ = 0;
 };
+
+// One for all GPUs, as each reaches it all; that of the first one that asks does the locking.
+Device& pinned_memory(int gpu) {
+  static PinnedMemory memory(gpu);
+  return memory;
+}
 
 class CudaEvent final : public Event {
  public:
@@ -167,10 +205,7 @@ std::size_t free_gpu_bytes(const Device& device) {
   return free;
 }
 
-CudaDevice::CudaDevice(std::string name, Gpu gpu)
-    : name_(std::move(name)),
-      gpu_(std::move(gpu)),
-      pinned_(std::make_unique<PinnedMemory>(name_ + " host memory", gpu_.index)) {
+CudaDevice::CudaDevice(std::string name, Gpu gpu) : name_(std::move(name)), gpu_(std::move(gpu)) {
   enter();
   own_ = std::make_unique<CudaStream>();
 }
@@ -208,7 +243,7 @@ void CudaDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 std::shared_ptr<Buffer> CudaDevice::allocate_host(std::size_t bytes) {
-  return pinned_->allocate(bytes);
+  return pinned_memory(gpu_.index).allocate(bytes);
 }
 
 std::byte* CudaDevice::allocate_bytes(std::size_t bytes) {

@@ -68,7 +68,6 @@ class CudaDevice final : public Device {
 
   std::string name_;
   Gpu gpu_;
-  std::unique_ptr<Device> pinned_;  // the host's memory as this GPU copies it
   // What was issued to this device, other logical devices of the GPU left alone: their work may be
   // waiting for ours.
   std::mutex streams_mutex_;

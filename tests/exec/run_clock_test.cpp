@@ -1,0 +1,76 @@
+#include "lockstep/exec/run_clock.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+// An event of a device whose clock says this.
+class At final : public Event {
+ public:
+  explicit At(double ms) : ms_(ms) {}
+  void record(Stream&) override {}
+  bool reached() override { return true; }
+  void wait() override {}
+  double ms_since(const Event& earlier) override {
+    return ms_ - static_cast<const At&>(earlier).ms_;
+  }
+
+ private:
+  double ms_;
+};
+
+constexpr std::int64_t kMs = 1'000'000;
+
+std::int64_t ms_of(const Track& track, SpanKind kind) {
+  return track.total_ns(kind) / kMs;
+}
+
+TEST(RunClock, WhatTheHostDoesWhileTheDeviceIsAtWorkCostsNoTime) {
+  Recorder recorder;
+  Track& track = recorder.track("replica 0");
+  RunClock clock({.recorder = &recorder, .track = "replica 0"});
+  // The device, whose clock is 1000 ms ahead, works from 10 to 30 and, without a gap, to 50.
+  At copied_first(1010), first(1030), copied_second(1025), second(1050);
+  track.add("next batch", SpanKind::Input, 0, 8 * kMs);
+  track.add("next batch", SpanKind::Input, 12 * kMs, 22 * kMs);
+  clock.ended({.issued_ns = 9 * kMs,
+               .copied = &copied_first,
+               .done = &first,
+               .seen_ns = 30 * kMs,
+               .awaited = true});
+  EXPECT_EQ(ms_of(track, SpanKind::Compute), 20);
+  EXPECT_EQ(ms_of(track, SpanKind::Input), 8 + 1);  // the first batch, and its way to the device
+  track.add("next batch", SpanKind::Input, 31 * kMs, 45 * kMs);
+  clock.ended({.issued_ns = 24 * kMs,
+               .copied = &copied_second,
+               .done = &second,
+               .done_before = &first,
+               .seen_ns = 55 * kMs,
+               .awaited = false});
+  EXPECT_EQ(ms_of(track, SpanKind::Compute), 40);
+  EXPECT_EQ(ms_of(track, SpanKind::Input), 9);
+}
+
+TEST(RunClock, WhatTheDeviceStandsStillForIsInput) {
+  Recorder recorder;
+  Track& track = recorder.track("replica 0");
+  Track& host = recorder.track("host");
+  RunClock clock({.recorder = &recorder, .track = "replica 0", .host_track = "host"});
+  At copied_first(1), first(11), copied_second(32), second(42);
+  // The next batch takes from 5 to 30 and, when it is there, 1 on its way to the device.
+  host.add("next batch", SpanKind::Input, 5 * kMs, 30 * kMs);
+  clock.ended({.issued_ns = 1 * kMs, .copied = &copied_first, .done = &first, .seen_ns = 32 * kMs});
+  track.add("wait for the others", SpanKind::Wait, 34 * kMs, 36 * kMs);
+  clock.ended({.issued_ns = 31 * kMs,
+               .copied = &copied_second,
+               .done = &second,
+               .done_before = &first,
+               .seen_ns = 60 * kMs});
+  EXPECT_EQ(ms_of(track, SpanKind::Compute), 10 + 10);
+  EXPECT_EQ(ms_of(track, SpanKind::Input) + ms_of(host, SpanKind::Input), 30 - 11 + 1);
+  EXPECT_EQ(ms_of(track, SpanKind::Wait), 0);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,206 @@
+// A device that runs behind the host, for tests on machines without one. What is issued to it waits
+// in its stream until somebody waits for it, and runs then, on that thread, and not a moment
+// before: memory that is written to too early, or results that are read too early, give other
+// numbers. Kernels are those of the CPU, on one core.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/device/device.h"
+
+namespace lockstep::testing {
+
+class LateDevice final : public Device {
+ public:
+  // When the stream of input copies runs: also as late as it can, or as soon as it may.
+  enum class Copies { Late, Early };
+  explicit LateDevice(Copies copies = Copies::Late) : copies_(copies) {}
+
+  DeviceKind kind() const override { return DeviceKind::Cuda; }
+  const std::string& name() const override { return name_; }
+  std::unique_ptr<Stream> make_stream() override {
+    const bool early = copies_ == Copies::Early && made_ == kCopyStream;
+    auto stream = std::make_unique<LateStream>(*this, made_++ == kCopyStream, early);
+    streams_.push_back(stream.get());
+    return stream;
+  }
+  std::unique_ptr<Event> make_event(bool) override { return std::make_unique<LateEvent>(); }
+  void enter() override { core().enter(); }
+  void settle() override { enter(); }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    for (LateStream* stream : streams_) stream->run_to(stream->issued());
+    host().copy(to, from, bytes);
+  }
+  std::shared_ptr<Buffer> allocate_host(std::size_t bytes) override {
+    return pinned_.allocate(bytes);
+  }
+
+  // The same core as a device that does not run behind the host.
+  static Device& core() {
+    static CpuDevice device(0, {available_cores().front()});
+    return device;
+  }
+
+  // Recordings that were launched and had not run, at most at a time.
+  int most_under_way() const { return most_under_way_; }
+  // Where inputs were copied from.
+  const std::set<const std::byte*>& sources() const { return sources_; }
+
+ private:
+  static constexpr int kCopyStream = 2;
+
+  class LateStream final : public Stream {
+   public:
+    LateStream(LateDevice& device, bool copies, bool early)
+        : device_(device), copies_(copies), early_(early) {}
+
+    void synchronize() override { run_to(issued()); }
+    void wait_for(Stream& other) override {
+      auto& awaited = static_cast<LateStream&>(other);
+      if (device_.running_) return;
+      issue({.work = {}, .awaited = &awaited, .until = awaited.issued()});
+    }
+    void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+      if (device_.running_) return host().copy(to, from, bytes);
+      if (copies_) device_.sources_.insert(from);
+      issue({.work = [=] { host().copy(to, from, bytes); }});
+    }
+    std::unique_ptr<Recording> record(const std::function<void()>& f) override {
+      return std::make_unique<LateRecording>(device_, f);
+    }
+
+    struct Item {
+      std::function<void()> work = {};
+      LateStream* awaited = nullptr;
+      std::uint64_t until = 0;
+    };
+    void issue(Item item) {
+      queue_.push_back(std::move(item));
+      while (early_ && !queue_.empty() && may_run(queue_.front())) run_one();
+    }
+    std::uint64_t issued() const { return done_ + queue_.size(); }
+    std::uint64_t done() const { return done_; }
+    void run_to(std::uint64_t count) {
+      while (done_ < count) run_one();
+    }
+
+   private:
+    static bool may_run(const Item& item) {
+      return item.awaited == nullptr || item.awaited->done() >= item.until;
+    }
+    void run_one() {
+      const Item item = std::move(queue_.front());
+      queue_.pop_front();
+      ++done_;
+      if (item.awaited != nullptr) item.awaited->run_to(item.until);
+      if (item.work) item.work();
+    }
+
+    LateDevice& device_;
+    bool copies_;
+    bool early_;
+    std::deque<Item> queue_;
+    std::uint64_t done_ = 0;
+  };
+
+  class LateRecording final : public Recording {
+   public:
+    LateRecording(LateDevice& device, std::function<void()> f)
+        : device_(device), f_(std::move(f)) {}
+    void launch(Stream& stream) override {
+      ++device_.under_way_;
+      device_.most_under_way_ = std::max(device_.most_under_way_, device_.under_way_);
+      static_cast<LateStream&>(stream).issue({.work = [this] {
+        const Running running(device_);
+        f_();
+      }});
+    }
+
+   private:
+    struct Running {
+      explicit Running(LateDevice& of) : device(of) {
+        --device.under_way_;
+        device.running_ = true;
+      }
+      ~Running() { device.running_ = false; }
+      LateDevice& device;
+    };
+    LateDevice& device_;
+    std::function<void()> f_;
+  };
+
+  class LateEvent final : public Event {
+   public:
+    void record(Stream& stream) override {
+      stream_ = static_cast<LateStream*>(&stream);
+      stream_->issue({.work = [when = when_] { *when = std::chrono::steady_clock::now(); }});
+      at_ = stream_->issued();
+    }
+    bool reached() override { return stream_ == nullptr || stream_->done() >= at_; }
+    void wait() override {
+      if (stream_ != nullptr) stream_->run_to(at_);
+    }
+    double ms_since(const Event& earlier) override {
+      const auto& before = static_cast<const LateEvent&>(earlier);
+      return std::chrono::duration<double, std::milli>(*when_ - *before.when_).count();
+    }
+
+   private:
+    using Time = std::chrono::steady_clock::time_point;
+    std::shared_ptr<Time> when_ = std::make_shared<Time>();
+    LateStream* stream_ = nullptr;
+    std::uint64_t at_ = 0;
+  };
+
+  // Memory of the host that this device copies by itself.
+  class PinnedMemory final : public Device {
+   public:
+    DeviceKind kind() const override { return DeviceKind::Cpu; }
+    const std::string& name() const override { return name_; }
+    std::unique_ptr<Stream> make_stream() override { return host().make_stream(); }
+    std::unique_ptr<Event> make_event(bool timed) override { return host().make_event(timed); }
+    void enter() override {}
+    void settle() override {}
+    void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+      host().copy(to, from, bytes);
+    }
+    std::shared_ptr<Buffer> allocate_host(std::size_t bytes) override { return allocate(bytes); }
+
+   private:
+    std::byte* allocate_bytes(std::size_t bytes) override { return zeroed(bytes); }
+    void free_bytes(std::byte* data, std::size_t) override { std::free(data); }
+    std::string name_ = "late:0 host memory";
+  };
+
+  static std::byte* zeroed(std::size_t bytes) {
+    const std::size_t some = (bytes / 64 + 1) * 64;
+    auto* const data = static_cast<std::byte*>(std::aligned_alloc(64, some));
+    std::memset(data, 0, some);
+    return data;
+  }
+  std::byte* allocate_bytes(std::size_t bytes) override { return zeroed(bytes); }
+  void free_bytes(std::byte* data, std::size_t) override { std::free(data); }
+
+  std::string name_ = "late:0";
+  Copies copies_;
+  PinnedMemory pinned_;
+  int made_ = 0;
+  std::vector<LateStream*> streams_;
+  bool running_ = false;  // what a recording holds
+  int under_way_ = 0;
+  int most_under_way_ = 0;
+  std::set<const std::byte*> sources_;
+};
+
+}  // namespace lockstep::testing
