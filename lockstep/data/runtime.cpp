@@ -3,8 +3,13 @@
 #include <unistd.h>
 
 #include <tbb/global_control.h>
+#include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -68,7 +73,89 @@ ThreadLimit& thread_limit() {
   return limit;
 }
 
+// What tasks find by its number for as long as it is kept here. A task owns nothing of ours, so
+// that one which oneTBB still holds when the process ends has nothing to give back.
+template <class T>
+class Numbered {
+ public:
+  std::int64_t add(std::shared_ptr<T> thing) {
+    std::lock_guard lock(mutex_);
+    things_.emplace(++last_, std::move(thing));
+    return last_;
+  }
+  void remove(std::int64_t number) {
+    std::lock_guard lock(mutex_);
+    things_.erase(number);
+  }
+  std::shared_ptr<T> find(std::int64_t number) {
+    std::lock_guard lock(mutex_);
+    const auto found = things_.find(number);
+    return found == things_.end() ? nullptr : found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::int64_t last_ = 0;
+  std::map<std::int64_t, std::shared_ptr<T>> things_;
+};
+
+// Never destroyed: a task may look for its queue while the process ends.
+template <class T>
+Numbered<T>& numbered() {
+  static Numbered<T>& all = *std::make_unique<Numbered<T>>().release();
+  return all;
+}
+
 }  // namespace
+
+class Runtime::Queue {
+ public:
+  // A task is to come for each.
+  void add(std::function<void()> work) {
+    std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+    ++tasks_;
+  }
+
+  // What a task does: the first work there is, if any.
+  void run_one() {
+    std::unique_lock lock(mutex_);
+    if (!work_.empty()) {
+      std::function<void()> work = std::move(work_.front());
+      work_.pop_front();
+      ++running_;
+      lock.unlock();
+      work();
+      work = nullptr;  // with what it holds, before anybody hears that it is over
+      lock.lock();
+      --running_;
+    }
+    --tasks_;
+    changed_.notify_all();
+  }
+
+  // Forgets what has not begun and waits for what has; then for tasks still to come, which are over
+  // in a moment and not worth more than a moment's waiting.
+  void clear() {
+    std::deque<std::function<void()>> forgotten;
+    std::unique_lock lock(mutex_);
+    forgotten.swap(work_);
+    changed_.wait(lock, [&] { return running_ == 0; });
+    changed_.wait_for(lock, std::chrono::milliseconds(100), [&] { return tasks_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  int running_ = 0;
+  std::int64_t tasks_ = 0;  // that have not come to their end
+};
+
+class Runtime::Arena : public tbb::task_arena {
+ public:
+  using tbb::task_arena::task_arena;
+};
 
 Runtime::Threads::Threads(int cores) : cores_(cores) {
   thread_limit().add(cores_);
@@ -94,7 +181,9 @@ Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder)
       memory_(memory),
       recorder_(recorder),
       threads_(budget_.cores),
-      arena_(budget_.cores, 0) {
+      arena_(std::make_unique<Arena>(budget_.cores, 0u)),
+      queue_(std::make_shared<Queue>()),
+      queue_number_(numbered<Queue>().add(queue_)) {
   if (recorder_ == nullptr) return;
   for (int i = 0; i < budget_.cores; ++i) {
     tracks_.push_back(&recorder_->track(fmt::format("input {}", i)));
@@ -102,7 +191,8 @@ Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder)
 }
 
 Runtime::~Runtime() {
-  waiting_->wait();
+  queue_->clear();
+  numbered<Queue>().remove(queue_number_);
 }
 
 Stage& Runtime::stage(const DatasetNode& node) {
@@ -134,14 +224,14 @@ void Runtime::forget(const DatasetNode& node) {
 }
 
 void Runtime::enqueue(const std::shared_ptr<Gate>& gate, std::function<void(Track*)> work) {
-  waiting_->add();
-  arena_.enqueue([this, gate, work = std::move(work), waiting = waiting_] {
-    if (gate->enter()) {  // otherwise this may be gone
-      const auto place = static_cast<std::size_t>(tbb::this_task_arena::current_thread_index());
-      work(place < tracks_.size() ? tracks_[place] : nullptr);
-      gate->leave();
-    }
-    waiting->done();
+  queue_->add([this, gate, work = std::move(work)] {
+    if (!gate->enter()) return;  // this may be gone
+    const auto place = static_cast<std::size_t>(tbb::this_task_arena::current_thread_index());
+    work(place < tracks_.size() ? tracks_[place] : nullptr);
+    gate->leave();
+  });
+  arena_->enqueue([number = queue_number_] {
+    if (const std::shared_ptr<Queue> queue = numbered<Queue>().find(number)) queue->run_one();
   });
 }
 

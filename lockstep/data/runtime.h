@@ -2,11 +2,7 @@
 // what they have done, and what was passed over.
 #pragma once
 
-#include <tbb/task_arena.h>
-
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -32,6 +28,7 @@ class Runtime {
   // must outlive the runtime.
   Runtime(Budget budget, Device& memory, Recorder* recorder);
 
+  // Every gate is shut by then. Forgets the work that has not begun, and waits for what has.
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -92,36 +89,21 @@ class Runtime {
     int cores_;
   };
 
-  // Work that was enqueued and has not come to its end. By the time that a runtime goes, what is
-  // left finds its gate shut and is over in a moment; it is not worth more than a moment's waiting.
-  class Waiting {
-   public:
-    void add() {
-      std::lock_guard lock(mutex_);
-      ++count_;
-    }
-    void done() {
-      std::lock_guard lock(mutex_);
-      if (--count_ == 0) none_.notify_all();
-    }
-    void wait() {
-      std::unique_lock lock(mutex_);
-      none_.wait_for(lock, std::chrono::milliseconds(100), [&] { return count_ == 0; });
-    }
+  // The work that has not begun, in its order. oneTBB is not given the work itself, only a task
+  // that takes the next from here: it may come to a task late, or never where the process ends.
+  class Queue;
 
-   private:
-    std::mutex mutex_;
-    std::condition_variable none_;
-    std::int64_t count_ = 0;
-  };
+  // A tbb::task_arena, whose header is long: only runtime.cpp reads it.
+  class Arena;
 
   Budget budget_;
   Device& memory_;
   Recorder* recorder_;
   std::atomic<std::size_t> reserved_ = 0;
   Threads threads_;
-  tbb::task_arena arena_;
-  std::shared_ptr<Waiting> waiting_ = std::make_shared<Waiting>();
+  std::unique_ptr<Arena> arena_;
+  std::shared_ptr<Queue> queue_;
+  std::int64_t queue_number_;  // by which tasks find it
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<const DatasetNode*, Stage> stages_;

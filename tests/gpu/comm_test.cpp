@@ -189,8 +189,9 @@ int nccl_rank(int rank, const std::filesystem::path& folder) {
 }
 
 // NCCL lets two ranks share a GPU where each claims to be another host. Each is a process of its
-// own, started before this one has touched the GPU: this test runs alone in its program.
-TEST(Nccl, TwoProcessesAddAsTheRanksOfOneProcessDo) {
+// own, started before this one has touched the GPU: this test runs alone in its program,
+// which the name of its suite asks for.
+TEST(NcclAlone, TwoProcessesAddAsTheRanksOfOneProcessDo) {
   const TemporaryFolder folder;
   std::vector<pid_t> children;
   {

@@ -1,6 +1,8 @@
 // Elementwise ops: one functor an op, one loop for all of them. The loop over a run of elements is
-// inlined with its functor and vectorised; an output may lie where the operand of its own shape
-// lies, for an element is read before it is written.
+// inlined with its functor and vectorised. What walks over the runs knows neither the functor nor
+// the dtype, and calls the loop by its address: so there is one walk to compile, not hundreds. An
+// output may lie where the operand of its own shape lies, for an element is read before it is
+// written.
 #include <type_traits>
 
 #include "lockstep/kernels/reference/floating.h"
@@ -12,16 +14,27 @@
 namespace lockstep {
 namespace {
 
-template <class T, class R, class F>
-void apply(const T* x, R* y, std::int64_t n, F f) {
+// Runs of elements of any dtype; a step is 1, or 0 for an operand that stays the same.
+using UnaryRun = void (*)(const std::byte* x, std::byte* y, std::int64_t n);
+using BinaryRun = void (*)(const std::byte* a, std::int64_t a_step, const std::byte* b,
+                           std::int64_t b_step, std::byte* y, std::int64_t n);
+
+template <class T, class F>
+void unary_run(const std::byte* x_bytes, std::byte* y_bytes, std::int64_t n) {
+  constexpr F f;
+  const T* x = reinterpret_cast<const T*>(x_bytes);
+  auto* y = reinterpret_cast<decltype(f(T{}))*>(y_bytes);
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = f(x[i]);
 }
 
-// A run of elements of a binary op; a step is 1, or 0 for an operand that stays the same.
-template <class T, class R, class F>
-void apply(const T* a, std::int64_t a_step, const T* b, std::int64_t b_step, R* y, std::int64_t n,
-           F f) {
+template <class T, class F>
+void binary_run(const std::byte* a_bytes, std::int64_t a_step, const std::byte* b_bytes,
+                std::int64_t b_step, std::byte* y_bytes, std::int64_t n) {
+  constexpr F f;
+  const T* a = reinterpret_cast<const T*>(a_bytes);
+  const T* b = reinterpret_cast<const T*>(b_bytes);
+  auto* y = reinterpret_cast<decltype(f(T{}, T{}))*>(y_bytes);
   if (a_step != 0 && b_step != 0) {
 #pragma omp simd
     for (std::int64_t i = 0; i < n; ++i) y[i] = f(a[i], b[i]);
@@ -36,33 +49,40 @@ void apply(const T* a, std::int64_t a_step, const T* b, std::int64_t b_step, R* 
   }
 }
 
-template <class T, class F>
-std::unique_ptr<Kernel> binary(const KernelCall& call, F f) {
+// The bytes that the elements of a kernel's input and of its output take.
+std::int64_t input_bytes(const KernelCall& call) {
+  return static_cast<std::int64_t>(size_of(call.in_dtype(0)));
+}
+std::int64_t output_bytes(const KernelCall& call) {
+  return static_cast<std::int64_t>(size_of(call.output(0).type.dtype));
+}
+
+std::unique_ptr<Kernel> binary(const KernelCall& call, BinaryRun run) {
   const Shape& shape = call.out_shape(0);
   const Walk<2> walk(shape, {broadcast_strides(call.in_shape(0), shape),
                              broadcast_strides(call.in_shape(1), shape)});
-  return make_kernel([walk, f](const Binding& binding) {
-    using R = decltype(f(T{}, T{}));
-    const T* a = binding.in<T>(0);
-    const T* b = binding.in<T>(1);
-    R* y = binding.out<R>(0);
-    walk.run([&](std::int64_t at, std::int64_t n, const auto& offsets) {
-      apply(a + offsets[0], walk.inner_step(0), b + offsets[1], walk.inner_step(1), y + at, n, f);
-    });
-  });
+  return make_kernel(
+      [walk, run, from = input_bytes(call), to = output_bytes(call)](const Binding& binding) {
+        const std::byte* a = binding.inputs[0];
+        const std::byte* b = binding.inputs[1];
+        std::byte* y = binding.outputs[0];
+        walk.run([&](std::int64_t at, std::int64_t n, const auto& offsets) {
+          run(a + offsets[0] * from, walk.inner_step(0), b + offsets[1] * from, walk.inner_step(1),
+              y + at * to, n);
+        });
+      });
 }
 
-template <class T, class F>
-std::unique_ptr<Kernel> unary(const KernelCall& call, F f) {
+std::unique_ptr<Kernel> unary(const KernelCall& call, UnaryRun run) {
   const std::int64_t elements = call.out_shape(0).elements();
-  return make_kernel([elements, f](const Binding& binding) {
-    using R = decltype(f(T{}));
-    const T* x = binding.in<T>(0);
-    R* y = binding.out<R>(0);
-    parallel_for(elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      apply(x + begin, y + begin, end - begin, f);
-    });
-  });
+  return make_kernel(
+      [elements, run, from = input_bytes(call), to = output_bytes(call)](const Binding& binding) {
+        const std::byte* x = binding.inputs[0];
+        std::byte* y = binding.outputs[0];
+        parallel_for(elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
+          run(x + begin * from, y + begin * to, end - begin);
+        });
+      });
 }
 
 // The makers: one for each set of dtypes that an op's shape rule allows.
@@ -74,7 +94,7 @@ std::unique_ptr<Kernel> make_binary(const KernelCall& call) {
     if constexpr (std::is_same_v<T, bool>)
       fail<InternalError>("arithmetic on bool");
     else
-      return binary<T>(call, F());
+      return binary(call, binary_run<T, F>);
   });
 }
 
@@ -83,7 +103,7 @@ std::unique_ptr<Kernel> make_floating_binary(const KernelCall& call) {
   return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_floating_point_v<T>)
-      return binary<T>(call, F());
+      return binary(call, binary_run<T, F>);
     else
       fail<InternalError>("{} is not floating-point", name_of(call.in_dtype(0)));
   });
@@ -92,12 +112,12 @@ std::unique_ptr<Kernel> make_floating_binary(const KernelCall& call) {
 template <class F>
 std::unique_ptr<Kernel> make_comparison(const KernelCall& call) {
   return dispatch_wide(call.in_dtype(0),
-                       [&](auto zero) { return binary<decltype(zero)>(call, F()); });
+                       [&](auto zero) { return binary(call, binary_run<decltype(zero), F>); });
 }
 
 template <class F>
 std::unique_ptr<Kernel> make_logic(const KernelCall& call) {
-  return binary<bool>(call, F());
+  return binary(call, binary_run<bool, F>);
 }
 
 template <class F>
@@ -107,7 +127,7 @@ std::unique_ptr<Kernel> make_unary(const KernelCall& call) {
     if constexpr (std::is_same_v<T, bool>)
       fail<InternalError>("arithmetic on bool");
     else
-      return unary<T>(call, F());
+      return unary(call, unary_run<T, F>);
   });
 }
 
@@ -116,23 +136,49 @@ std::unique_ptr<Kernel> make_floating_unary(const KernelCall& call) {
   return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_floating_point_v<T>)
-      return unary<T>(call, F());
+      return unary(call, unary_run<T, F>);
     else
       fail<InternalError>("{} is not floating-point", name_of(call.in_dtype(0)));
   });
 }
 
 std::unique_ptr<Kernel> make_not(const KernelCall& call) {
-  return unary<bool>(call, Not());
+  return unary(call, unary_run<bool, Not>);
 }
+
+template <class To>
+struct Convert {
+  template <class T>
+  To operator()(T x) const {
+    return convert<To>(x);
+  }
+};
 
 std::unique_ptr<Kernel> make_cast(const KernelCall& call) {
   return dispatch(call.in_dtype(0), [&](auto from) {
     return dispatch(call.output(0).type.dtype, [&](auto to) {
-      using To = decltype(to);
-      return unary<decltype(from)>(call, [](auto x) { return convert<To>(x); });
+      return unary(call, unary_run<decltype(from), Convert<decltype(to)>>);
     });
   });
+}
+
+using SelectRun = void (*)(const bool* condition, std::int64_t condition_step, const std::byte* a,
+                           std::int64_t a_step, const std::byte* b, std::int64_t b_step,
+                           std::byte* y, std::int64_t n);
+
+template <class T>
+void select_run(const bool* condition, std::int64_t condition_step, const std::byte* a_bytes,
+                std::int64_t a_step, const std::byte* b_bytes, std::int64_t b_step,
+                std::byte* y_bytes, std::int64_t n) {
+  const T* a = reinterpret_cast<const T*>(a_bytes);
+  const T* b = reinterpret_cast<const T*>(b_bytes);
+  T* y = reinterpret_cast<T*>(y_bytes);
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T when = a[i * a_step];
+    const T otherwise = b[i * b_step];
+    y[i] = condition[i * condition_step] ? when : otherwise;
+  }
 }
 
 std::unique_ptr<Kernel> make_select(const KernelCall& call) {
@@ -140,28 +186,16 @@ std::unique_ptr<Kernel> make_select(const KernelCall& call) {
   const Walk<3> walk(shape, {broadcast_strides(call.in_shape(0), shape),
                              broadcast_strides(call.in_shape(1), shape),
                              broadcast_strides(call.in_shape(2), shape)});
-  return dispatch(call.in_dtype(1), [&](auto zero) {
-    using T = decltype(zero);
-    return make_kernel([walk](const Binding& binding) {
-      const bool* condition = binding.in<bool>(0);
-      const T* a = binding.in<T>(1);
-      const T* b = binding.in<T>(2);
-      T* y = binding.out<T>(0);
-      walk.run([&](std::int64_t at, std::int64_t n, const auto& offsets) {
-        const bool* c_run = condition + offsets[0];
-        const T* a_run = a + offsets[1];
-        const T* b_run = b + offsets[2];
-        T* y_run = y + at;
-        const std::int64_t c_step = walk.inner_step(0);
-        const std::int64_t a_step = walk.inner_step(1);
-        const std::int64_t b_step = walk.inner_step(2);
-#pragma omp simd
-        for (std::int64_t i = 0; i < n; ++i) {
-          const T when = a_run[i * a_step];
-          const T otherwise = b_run[i * b_step];
-          y_run[i] = c_run[i * c_step] ? when : otherwise;
-        }
-      });
+  const SelectRun run =
+      dispatch(call.in_dtype(1), [](auto zero) -> SelectRun { return select_run<decltype(zero)>; });
+  return make_kernel([walk, run, bytes = output_bytes(call)](const Binding& binding) {
+    const bool* condition = binding.in<bool>(0);
+    const std::byte* a = binding.inputs[1];
+    const std::byte* b = binding.inputs[2];
+    std::byte* y = binding.outputs[0];
+    walk.run([&](std::int64_t at, std::int64_t n, const auto& offsets) {
+      run(condition + offsets[0], walk.inner_step(0), a + offsets[1] * bytes, walk.inner_step(1),
+          b + offsets[2] * bytes, walk.inner_step(2), y + at * bytes, n);
     });
   });
 }

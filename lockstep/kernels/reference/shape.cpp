@@ -28,8 +28,21 @@ decltype(auto) dispatch_word(DType dtype, F&& f) {
   }
 }
 
+// The word of T's size that a value of a dtype of that size is.
 template <class T>
-void copy_run(const T* from, std::int64_t from_step, T* to, std::int64_t to_step, std::int64_t n) {
+T word_of(DType dtype, double value) {
+  T word = {};
+  dispatch(dtype, [&](auto zero) {
+    const auto element = static_cast<decltype(zero)>(value);
+    std::memcpy(&word, &element, std::min(sizeof(word), sizeof(element)));
+  });
+  return word;
+}
+
+// Not inlined: a walk calls it in several places, and each would be compiled for every word.
+template <class T>
+[[gnu::noinline]] void copy_run(const T* from, std::int64_t from_step, T* to, std::int64_t to_step,
+                                std::int64_t n) {
   if (from_step == 1 && to_step == 1) {
     std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
     return;
@@ -146,9 +159,9 @@ std::unique_ptr<Kernel> make_pad(const KernelCall& call) {
       empty ? 0
             : std::inner_product(before.begin(), before.end(), strides.begin(), std::int64_t{0});
   const Walk<1> walk(call.in_shape(0), {strides});
-  return dispatch(call.in_dtype(0), [&](auto zero) {
+  return dispatch_word(call.in_dtype(0), [&](auto zero) {
     using T = decltype(zero);
-    return make_kernel([=, filling = static_cast<T>(value)](const Binding& binding) {
+    return make_kernel([=, filling = word_of<T>(call.in_dtype(0), value)](const Binding& binding) {
       const T* x = binding.in<T>(0);
       T* y = binding.out<T>(0);
       parallel_for(elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -238,17 +251,18 @@ decltype(auto) dispatch_index(DType dtype, F&& f) {
 std::unique_ptr<Kernel> make_one_hot(const KernelCall& call) {
   const std::int64_t count = call.in_shape(0).elements();
   const std::int64_t depth = call.attrs().integer("depth");
+  const DType dtype = call.output(0).type.dtype;
   return dispatch_index(call.in_dtype(0), [&](auto index) {
-    return dispatch(call.output(0).type.dtype, [&](auto zero) {
+    return dispatch_word(dtype, [&](auto zero) {
       using Index = decltype(index);
       using T = decltype(zero);
-      return make_kernel([count, depth](const Binding& binding) {
+      return make_kernel([count, depth, one = word_of<T>(dtype, 1)](const Binding& binding) {
         const Index* classes = binding.in<Index>(0);
         T* y = binding.out<T>(0);
         std::fill(y, y + count * depth, T{});
         for (std::int64_t i = 0; i < count; ++i) {
           const auto chosen = static_cast<std::int64_t>(classes[i]);
-          if (chosen >= 0 && chosen < depth) y[i * depth + chosen] = T{1};
+          if (chosen >= 0 && chosen < depth) y[i * depth + chosen] = one;
         }
       });
     });
@@ -296,6 +310,12 @@ std::unique_ptr<Kernel> make_gather(const KernelCall& call) {
   });
 }
 
+template <class T>
+[[gnu::noinline]] void add_run(const T* from, T* to, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(to[i] + from[i]);
+}
+
 // Threads share out the columns, so that every row is added to in the order of the indices.
 std::unique_ptr<Kernel> make_gather_grad(const KernelCall& call) {
   const std::int64_t rows = call.out_shape(0)[0];
@@ -317,10 +337,8 @@ std::unique_ptr<Kernel> make_gather_grad(const KernelCall& call) {
             std::max<std::int64_t>(16, kGrain / std::max<std::int64_t>(count, 1));
         parallel_for(columns, grain, [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t i = 0; i < count; ++i) {
-            const T* from = dy + i * columns;
-            T* to = table + static_cast<std::int64_t>(indices[i]) * columns;
-#pragma omp simd
-            for (std::int64_t c = begin; c < end; ++c) to[c] = static_cast<T>(to[c] + from[c]);
+            const std::int64_t row = static_cast<std::int64_t>(indices[i]);
+            add_run(dy + i * columns + begin, table + row * columns + begin, end - begin);
           }
         });
       });

@@ -1,0 +1,41 @@
+// The threads that the stages of an iterator share.
+#include "lockstep/data/runtime.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+
+#include "lockstep/device/cpu/cpu_device.h"
+
+namespace lockstep {
+namespace {
+
+// One thread, held up by its first work while the runtime goes: what waits behind it is not done,
+// and what that holds is free when the runtime is gone, not when oneTBB comes to it.
+TEST(Runtime, ForgetsTheWorkThatHasNotBegunWhenItGoes) {
+  auto token = std::make_shared<int>(0);
+  const std::weak_ptr<int> held = token;
+  bool ran = false;
+  {
+    Runtime runtime({.cores = 1}, host(), nullptr);
+    const auto running = std::make_shared<Gate>();
+    const auto waiting = std::make_shared<Gate>();
+    std::promise<void> begun;
+    std::promise<void> go_on;
+    runtime.enqueue(running, [&](Track*) {
+      begun.set_value();
+      go_on.get_future().wait();
+    });
+    begun.get_future().wait();
+    runtime.enqueue(waiting, [&ran, token = std::move(token)](Track*) { ran = true; });
+    waiting->shut();
+    go_on.set_value();
+    running->shut();
+  }
+  EXPECT_FALSE(ran);
+  EXPECT_TRUE(held.expired());
+}
+
+}  // namespace
+}  // namespace lockstep
