@@ -2,7 +2,9 @@
 // to its memory once and then run once a step, so that running allocates nothing.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -63,6 +65,11 @@ class Communicator {
   // CommError where a round that was issued to a stream failed: while a rank waits for a stream, it
   // looks here again and again.
   virtual void check() {}
+  // How long such a round may take before the rank that waits for it gives the others up; zero: the
+  // round ends by itself when it has waited too long.
+  virtual std::chrono::milliseconds patience() const { return std::chrono::milliseconds(0); }
+  // Another number after every reset that makes rounds useless which were issued into a recording.
+  virtual std::uint64_t generation() const { return 0; }
 };
 
 // The ranks of one process.

@@ -1,6 +1,7 @@
 #include "lockstep/exec/device_steps.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -46,9 +47,21 @@ DeviceSteps::DeviceSteps(const Plan& plan, const KernelLibrary& library, const P
     run.copied = device.make_event(timed);
     run.done = device.make_event(timed);
   }
+  record();
+}
+
+void DeviceSteps::record() {
   for (std::size_t turn = 0; turn < kAhead; ++turn) {
     recordings_[turn] = compute_.record([this, turn] { issue(turn); });
   }
+  recorded_with_ = generation();
+}
+
+// Of both communicators; it grows with each of theirs.
+std::uint64_t DeviceSteps::generation() const {
+  std::uint64_t sum = 0;
+  for (const Communicator* comm : comms_) sum += comm != nullptr ? comm->generation() : 0;
+  return sum;
 }
 
 // Whatever is still running uses memory that goes with this.
@@ -63,6 +76,7 @@ DeviceSteps::~DeviceSteps() {
 
 void DeviceSteps::run(Inputs inputs) {
   device_.enter();
+  if (generation() != recorded_with_) record();
   const std::uint64_t next = runs_ + 1;
   if (next > kAhead) {
     settle(next - kAhead);
@@ -275,9 +289,16 @@ void DeviceSteps::await(Event& event) {
     event.wait();
     return;
   }
+  const auto begin = std::chrono::steady_clock::now();
   while (!event.reached()) {
+    const auto waited = std::chrono::steady_clock::now() - begin;
     for (Communicator* comm : comms_) {
-      if (comm != nullptr) comm->check();
+      if (comm == nullptr) continue;
+      if (comm->patience().count() > 0 && waited > comm->patience()) {
+        comm->abort(fmt::format("a step did not end within {} ms: a rank is missing in it",
+                                comm->patience().count()));
+      }
+      comm->check();
     }
     std::this_thread::yield();
   }

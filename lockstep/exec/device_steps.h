@@ -52,6 +52,8 @@ class DeviceSteps final : public Steps {
     std::size_t behind = 0;
   };
 
+  void record();
+  std::uint64_t generation() const;
   void bring_inputs(Run& run, Inputs inputs);
   void find_outgoing(bool early);
   bool send_behind(std::size_t step, Stream& from, std::size_t turn);
@@ -86,7 +88,8 @@ class DeviceSteps final : public Steps {
   std::vector<Lent> lent_;
   std::array<Run, kAhead + 1> under_way_;
   std::unique_ptr<Recording> recordings_[kAhead];
-  bool compute_ahead_ = false;  // of what the communication stream has waited for
+  std::uint64_t recorded_with_ = 0;  // the communicators' generation
+  bool compute_ahead_ = false;       // of what the communication stream has waited for
   std::uint64_t runs_ = 0;
   std::uint64_t settled_ = 0;  // runs that are known to be over
   std::uint64_t shown_ = 0;    // the run whose outputs the host sees

@@ -12,6 +12,8 @@
 #include "lockstep/base/random.h"
 #include "lockstep/comm/cuda/gpu_group.h"
 #include "lockstep/comm/cuda/nccl_group.h"
+#include "lockstep/exec/executor.h"
+#include "lockstep/graph/ops/collective.h"
 #include "lockstep/tensor/tensor.h"
 #include "temporary_folder.h"
 
@@ -155,11 +157,10 @@ TEST(SharedGpuFailures, RanksThatDoNotMeanTheSameAreNamed) {
   EXPECT_NE(errors[0] + errors[1], "");
 }
 
-// One rank of two processes: adds, and leaves with 0 where the sum is right.
-int nccl_rank(int rank, const std::filesystem::path& folder) {
-  setenv("NCCL_HOSTID", ("host" + std::to_string(rank)).c_str(), 1);
-  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
-  const auto device = make_cuda_device("cuda:0");
+// One rank of two processes, on the GPU that they share.
+std::unique_ptr<Communicator> join_nccl(int rank, Device& device,
+                                        const std::filesystem::path& folder,
+                                        std::chrono::milliseconds timeout) {
   std::string id;
   const std::filesystem::path shared = folder / "id";
   if (rank == 0) {
@@ -171,8 +172,13 @@ int nccl_rank(int rank, const std::filesystem::path& folder) {
     std::ifstream file(shared, std::ios::binary);
     id.assign(std::istreambuf_iterator<char>(file), {});
   }
-  const auto comm = make_nccl_rank(
-      *device, {.id = id, .rank = rank, .size = 2, .timeout = std::chrono::seconds(60)});
+  return make_nccl_rank(device, {.id = id, .rank = rank, .size = 2, .timeout = timeout});
+}
+
+// Adds, and gives 0 where the sum is right.
+int add_over_nccl(int rank, const std::filesystem::path& folder) {
+  const auto device = make_cuda_device("cuda:0");
+  const auto comm = join_nccl(rank, *device, folder, std::chrono::seconds(60));
   const std::size_t count = 100'003;
   const auto memory = device->allocate(count * sizeof(float));
   const std::vector<float> mine = numbers(count, rank);
@@ -188,10 +194,46 @@ int nccl_rank(int rank, const std::filesystem::path& folder) {
   return 0;
 }
 
+// Both ranks run a recorded step that adds; then only the first runs it again. Gives 0 where that
+// ends with an error that names the rank.
+int miss_a_step_over_nccl(int rank, const std::filesystem::path& folder) {
+  const auto device = make_cuda_device("cuda:0");
+  const auto comm = join_nccl(rank, *device, folder, std::chrono::seconds(6));
+  Graph graph;
+  graph.output("sum", all_reduce(graph.input("x", {DType::F32, Shape{1000}})));
+  const KernelLibrary kernels = make_cuda_kernels(*device);
+  State state(*device, 1);
+  Executor executor(make_plan(std::move(graph), kernels), kernels, state,
+                    {.compute_comm = comm.get()});
+  Tensor x = executor.input("x");
+  for (float& value : x.values<float>()) value = static_cast<float>(rank + 1);
+  executor.run();
+  executor.wait();
+  const Tensor sum = executor.output("sum").clone();
+  for (const float value : sum.values<float>()) {
+    if (value != 3.0F) return 1;
+  }
+  const std::filesystem::path over = folder / "over";
+  if (rank == 1) {
+    while (!std::filesystem::exists(over)) std::this_thread::yield();
+    return 0;
+  }
+  int result = 3;
+  try {
+    executor.run();
+    executor.wait();
+  } catch (const CommError& error) {
+    const std::string what = error.what();
+    result = what.find("rank 0") != std::string::npos ? 0 : 4;
+  }
+  std::ofstream(over) << "over";
+  return result;
+}
+
 // NCCL lets two ranks share a GPU where each claims to be another host. Each is a process of its
-// own, started before this one has touched the GPU: this test runs alone in its program,
-// which the name of its suite asks for.
-TEST(NcclAlone, TwoProcessesAddAsTheRanksOfOneProcessDo) {
+// own, started before this one has touched the GPU: these tests run alone in their program, which
+// the name of their suite asks for.
+void expect_of_two_processes(int (*body)(int rank, const std::filesystem::path& folder)) {
   const TemporaryFolder folder;
   std::vector<pid_t> children;
   {
@@ -204,9 +246,11 @@ TEST(NcclAlone, TwoProcessesAddAsTheRanksOfOneProcessDo) {
   for (int rank = 0; rank < 2; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
+      setenv("NCCL_HOSTID", ("host" + std::to_string(rank)).c_str(), 1);
+      setenv("NCCL_SOCKET_IFNAME", "lo", 1);
       int result = 2;
       try {
-        result = nccl_rank(rank, folder.path());
+        result = body(rank, folder.path());
       } catch (const std::exception& error) {
         fprintf(stderr, "rank %d: %s\n", rank, error.what());
       }
@@ -217,8 +261,16 @@ TEST(NcclAlone, TwoProcessesAddAsTheRanksOfOneProcessDo) {
   for (const pid_t child : children) {
     int status = 0;
     waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
+}
+
+TEST(NcclAlone, TwoProcessesAddAsTheRanksOfOneProcessDo) {
+  expect_of_two_processes(add_over_nccl);
+}
+
+TEST(NcclAlone, AStepThatARankIsMissingInEndsBehindTheTimeout) {
+  expect_of_two_processes(miss_a_step_over_nccl);
 }
 
 }  // namespace

@@ -108,6 +108,20 @@ class NcclRank final : public Communicator {
     begin();
     await_ready();
   }
+  // Comes together with the others once more, under another id. What was recorded with the old
+  // communicator is of no use any more.
+  void renew(const std::string& id) {
+    {
+      const std::lock_guard lock(mutex_);
+      end();
+      id_ = id;
+      reason_.clear();
+      ++generation_;
+    }
+    begin();
+    await_ready();
+    aborted_ = false;
+  }
   ~NcclRank() override { end(); }
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
@@ -184,10 +198,12 @@ class NcclRank final : public Communicator {
                     nccl().GetErrorString(status));
   }
 
+  std::chrono::milliseconds patience() const override { return timeout_; }
+  std::uint64_t generation() const override { return generation_; }
+
   ncclComm_t comm() const { return comm_; }
   Stream& stream() { return *stream_; }
   Device& device() { return device_; }
-  std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
   std::unique_ptr<Collective> make(What what, std::span<std::byte> data, DType dtype, int root) {
@@ -207,6 +223,7 @@ class NcclRank final : public Communicator {
   ncclComm_t comm_ = nullptr;
   std::unique_ptr<Stream> stream_;  // of collectives that are run on their own
   std::atomic<bool> aborted_ = false;
+  std::atomic<std::uint64_t> generation_ = 0;
   std::mutex mutex_;
   std::string reason_;
 };
@@ -221,9 +238,9 @@ bool NcclCollective::advance() {
   rank_.check();
   const cudaError_t status = cudaStreamQuery(cuda_stream(rank_.stream()));
   if (status == cudaErrorNotReady) {
-    if (Clock::now() - started_ > rank_.timeout()) {
+    if (Clock::now() - started_ > rank_.patience()) {
       const std::string reason =
-          fmt::format("a collective did not end within {} ms", rank_.timeout().count());
+          fmt::format("a collective did not end within {} ms", rank_.patience().count());
       rank_.abort(reason);
       rank_.check();
     }
@@ -271,29 +288,28 @@ void NcclCollective::issue(Stream& target) {
 class NcclGroup final : public Group {
  public:
   NcclGroup(const std::vector<Device*>& devices, std::chrono::milliseconds timeout)
-      : devices_(devices), timeout_(timeout) {
-    make_ranks();
+      : devices_(devices), timeout_(timeout), ranks_(devices.size()) {
+    come_together();
   }
   Communicator& rank(int rank) override { return *ranks_[static_cast<std::size_t>(rank)]; }
-  // An aborted communicator of NCCL's is gone: its ranks are made anew, and collectives of the old
-  // ones are not to be used any more.
-  void reset() override { make_ranks(); }
+  // An aborted communicator of NCCL's is gone; the ranks, and collectives made of them, get others.
+  void reset() override { come_together(); }
 
  private:
-  // Each comes together on a thread of its own.
-  void make_ranks() {
-    ranks_.clear();
-    ranks_.resize(devices_.size());
+  // Each on a thread of its own.
+  void come_together() {
     const std::string id = make_nccl_id();
     std::vector<std::exception_ptr> errors(devices_.size());
     std::vector<std::thread> threads;
     for (std::size_t r = 0; r < devices_.size(); ++r) {
       threads.emplace_back([&, r] {
         try {
-          ranks_[r] = make_nccl_rank(*devices_[r], {.id = id,
-                                                    .rank = static_cast<int>(r),
-                                                    .size = static_cast<int>(devices_.size()),
-                                                    .timeout = timeout_});
+          if (ranks_[r] != nullptr) return ranks_[r]->renew(id);
+          ranks_[r] = std::make_unique<NcclRank>(
+              *devices_[r], NcclRankOptions{.id = id,
+                                            .rank = static_cast<int>(r),
+                                            .size = static_cast<int>(devices_.size()),
+                                            .timeout = timeout_});
         } catch (...) {
           errors[r] = std::current_exception();
         }
@@ -307,7 +323,7 @@ class NcclGroup final : public Group {
 
   std::vector<Device*> devices_;
   std::chrono::milliseconds timeout_;
-  std::vector<std::unique_ptr<Communicator>> ranks_;
+  std::vector<std::unique_ptr<NcclRank>> ranks_;
 };
 
 }  // namespace

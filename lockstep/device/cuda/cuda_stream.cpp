@@ -1,4 +1,5 @@
 #include "lockstep/device/cuda/runtime.h"
+#include "lockstep/device/cuda/small_copy.h"
 
 namespace lockstep {
 namespace {
@@ -26,6 +27,12 @@ class CudaRecording final : public Recording {
  private:
   cudaGraphExec_t graph_ = nullptr;
 };
+
+bool is_recorded(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_cuda(cudaStreamIsCapturing(stream, &status), "asking whether a step is recorded");
+  return status == cudaStreamCaptureStatusActive;
+}
 
 }  // namespace
 
@@ -55,6 +62,9 @@ void CudaStream::wait_for(Stream& other) {
 
 void CudaStream::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 0) return;
+  if (bytes <= kMostSmallCopy && is_recorded(handle()) && can_copy_by_kernel(to, from)) {
+    return copy_by_kernel(to, from, bytes, handle());
+  }
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle()), "copying");
 }
 
