@@ -122,7 +122,11 @@ class NcclRank final : public Communicator {
     await_ready();
     aborted_ = false;
   }
-  ~NcclRank() override { end(); }
+  // Behind all steps that were recorded with it.
+  ~NcclRank() override {
+    end();
+    for (std::thread& ending : endings_) ending.join();
+  }
   NcclRank(const NcclRank&) = delete;
   NcclRank& operator=(const NcclRank&) = delete;
 
@@ -150,8 +154,14 @@ class NcclRank final : public Communicator {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
+  // What waits on the GPU ends at once. NCCL itself ends when nothing recorded refers to the
+  // communicator any more, and nobody has the time to wait for that here.
   void end() {
-    if (comm_ != nullptr) nccl().CommAbort(std::exchange(comm_, nullptr));
+    if (comm_ == nullptr) return;
+    endings_.emplace_back([this, comm = std::exchange(comm_, nullptr)] {
+      device_.enter();
+      nccl().CommAbort(comm);
+    });
   }
 
   int rank() const override { return rank_; }
@@ -221,7 +231,8 @@ class NcclRank final : public Communicator {
   std::chrono::milliseconds timeout_;
   std::string id_;
   ncclComm_t comm_ = nullptr;
-  std::unique_ptr<Stream> stream_;  // of collectives that are run on their own
+  std::vector<std::thread> endings_;  // of communicators that were given up
+  std::unique_ptr<Stream> stream_;    // of collectives that are run on their own
   std::atomic<bool> aborted_ = false;
   std::atomic<std::uint64_t> generation_ = 0;
   std::mutex mutex_;
