@@ -2,8 +2,9 @@
 // (O, kh, kw, C / groups), which is how its fastest engines want them: the layout pass keeps
 // filters so. A filter that lies row-major is transposed on its way in, its gradient on its way
 // out. Where the padding is uneven and cuDNN has no engine for that, the image gets a border of
-// zeros first; where it has few channels, some more of zeros, or it is folded. What cuDNN does not
-// compute at all, our own kernels do by the definition.
+// zeros first; where it has few channels, some more of zeros, or it is folded, or the convolution
+// is computed by kernels of our own. What cuDNN does not compute at all, our own kernels do by the
+// definition.
 #include <optional>
 
 #include "lockstep/kernels/cuda/conv_bias.h"
@@ -57,13 +58,14 @@ ConvProblem problem_of(const KernelCall& call, ConvWay way) {
 
 // The parts of a kernel's workspace, one behind the other.
 struct Workspace {
-  std::size_t plan = 0;  // where each begins
+  std::size_t plan = 0;  // where each begins; of a kernel of our own that takes its place, too
   std::size_t border = 0;
   std::size_t filter = 0;
   std::size_t sums = 0;
   std::size_t bytes = 0;
 
   Workspace(const ConvProblem& p, const ConvSolution& solution, const ColumnSum& sum) {
+    if (solution.few) plan = take(solution.few->workspace_bytes());
     if (solution.plan != nullptr) {
       plan = take(solution.plan->workspace_bytes());
       if (solution.border) border = take(solution.border->padded_bytes());
@@ -118,9 +120,13 @@ class ConvKernel final : public Kernel {
     workspace_ = binding.workspace;
     // Values lie at multiples of 64 bytes, but gradients that are added up together lie side by
     // side.
-    if (!is_aligned(image_) || !is_aligned(result_)) solution_.plan = nullptr;
-    ensure(!problem_.statistics || solution_.plan != nullptr,
+    if (!is_aligned(image_) || !is_aligned(result_)) solution_ = {};
+    ensure(!problem_.statistics || solution_.exists(),
            "a convolution with statistics lost its plan");
+    if (problem_.statistics) {
+      sums_ = binding.outputs[1];
+      squares_ = binding.outputs[2];
+    }
     if (solution_.plan == nullptr) return;
     const bool reshaped = solution_.channels > 0 || solution_.fold.has_value();
     staged_ = !problem_.outputs_first || !is_aligned(filter_) || reshaped;
@@ -129,15 +135,17 @@ class ConvKernel final : public Kernel {
                              {ConvSolution::kFilter, staged_ ? staging() : filter_},
                              {ConvSolution::kResult, result_}};
     if (problem_.statistics) {
-      places.emplace_back(ConvSolution::kSums, binding.outputs[1]);
-      places.emplace_back(ConvSolution::kSquares, binding.outputs[2]);
+      places.emplace_back(ConvSolution::kSums, sums_);
+      places.emplace_back(ConvSolution::kSquares, squares_);
     }
     bound_.emplace(solution_.plan->bind(places, workspace_ + places_.plan));
   }
 
   void run(Stream& stream) override {
     const cudaStream_t handle = cuda_stream(stream);
-    if (solution_.plan == nullptr) {
+    if (solution_.few) {
+      compute_few(handle);
+    } else if (solution_.plan == nullptr) {
       compute_directly(handle);
     } else {
       bring_in(handle);
@@ -163,6 +171,15 @@ class ConvKernel final : public Kernel {
         return convolve_directly(problem_, result_, filter_, image_, stream);
       case ConvWay::GradFilter:
         return convolve_directly(problem_, image_, result_, filter_, stream);
+    }
+  }
+
+  void compute_few(cudaStream_t stream) const {
+    std::byte* workspace = workspace_ + places_.plan;
+    if (problem_.way == ConvWay::Forward) {
+      solution_.few->forward(image_, filter_, result_, sums_, squares_, workspace, stream);
+    } else {
+      solution_.few->grad_filter(image_, result_, filter_, workspace, stream);
     }
   }
 
@@ -229,6 +246,8 @@ class ConvKernel final : public Kernel {
   std::byte* workspace_ = nullptr;
   const std::byte* bias_ = nullptr;
   std::byte* bias_grad_ = nullptr;
+  std::byte* sums_ = nullptr;  // with statistics
+  std::byte* squares_ = nullptr;
   bool staged_ = false;  // whether the plan has the filter, or its gradient, in the workspace
   std::optional<CudnnDescriptor> bound_;
 };

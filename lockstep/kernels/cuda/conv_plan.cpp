@@ -1,6 +1,7 @@
 // Most convolutions are one graph of cuDNN's. Padding that is not the same on both sides of the
 // image is first made so where that changes no result, then asked for as it is, and where cuDNN has
-// no engine for it becomes a border of the image.
+// no engine for it becomes a border of the image. Where the image has few channels there are
+// several ways, and the fastest is taken.
 #include "lockstep/kernels/cuda/conv_plan.h"
 
 #include <array>
@@ -8,6 +9,7 @@
 #include <limits>
 
 #include "lockstep/kernels/cuda/channel_statistics.h"
+#include "lockstep/kernels/cuda/measure.h"
 #include "lockstep/kernels/cuda/plan_cache.h"
 
 namespace lockstep {
@@ -105,13 +107,23 @@ std::shared_ptr<const CudnnPlan> plan_for(CudaContext& context, const ConvProble
       {.exact = p.dtype == DType::F32 && !context.allow_tf32, .small = p.operations() < kSmall});
 }
 
+FewChannels few_channels(CudaContext& context, const ConvProblem& p) {
+  context.device().enter();
+  int device = 0;
+  int bytes = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the GPU");
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
+             "asking for the memory of blocks");
+  return FewChannels(p, context.multiprocessors(), bytes);
+}
+
 // Images of three colours leave most of a tensor core idle. With zeros for some more channels, or
-// folded (conv_fold.h), the same results often come sooner, although there is more to compute and
-// to move: the way in which cuDNN was the fastest, measured once and remembered.
+// folded (conv_fold.h), cuDNN often has the same results sooner, although there is more to compute
+// and to move; our own kernels (conv_few.h) need neither. Plain cuDNN is the last.
 std::vector<ConvSolution> ways_of_few_channels(CudaContext& context, const ConvProblem& p) {
   std::vector<ConvSolution> ways;
   for (const std::int64_t channels : {std::int64_t{4}, std::int64_t{8}}) {
-    if (channels <= p.c) continue;
+    if (channels <= p.c || !p.outputs_first) continue;
     ways.push_back({.plan = plan_for(context, with_channels(p, channels)), .channels = channels});
   }
   if (Fold::fits(p)) {
@@ -119,13 +131,83 @@ std::vector<ConvSolution> ways_of_few_channels(CudaContext& context, const ConvP
     ways.push_back({.plan = plan_for(context, fold.folded(p)), .fold = fold});
   }
   ways.push_back({.plan = plan_for(context, p)});
-  std::erase_if(ways, [](const ConvSolution& way) { return way.plan == nullptr; });
+  if (FewChannels::fits(p)) {
+    ways.push_back({.few = few_channels(context, p)});
+  }
+  std::erase_if(ways, [](const ConvSolution& way) { return !way.exists(); });
   return ways;
 }
 
+std::string name_of(const ConvSolution& way) {
+  if (way.few) return "own";
+  if (way.fold) return "folded";
+  return way.channels > 0 ? fmt::format("{} channels", way.channels) : "plain";
+}
+
 bool has_few_channels(const ConvProblem& p) {
-  return p.c < 8 && p.groups == 1 && p.dtype != DType::F32 && p.outputs_first &&
-         p.way != ConvWay::GradInput && is_even(p) && p.operations() >= kSmall;
+  return p.c < 8 && p.groups == 1 && p.dtype != DType::F32 && p.way != ConvWay::GradInput &&
+         ((p.outputs_first && is_even(p)) || FewChannels::fits(p)) && p.operations() >= kSmall;
+}
+
+// What our own kernel takes, in milliseconds; nothing where there is too little memory.
+std::optional<float> measure_few(const ConvProblem& p, const FewChannels& few) {
+  const auto bytes = [](std::int64_t elements, DType dtype) {
+    return static_cast<std::size_t>(elements) * size_of(dtype);
+  };
+  const Scratch image(bytes(p.image_elements(), p.dtype));
+  const Scratch filter(bytes(p.filter_elements(), p.filter_dtype));
+  const Scratch result(bytes(p.result_elements(), p.dtype));
+  const Scratch sums(bytes(2 * p.o, DType::F32));
+  const Scratch workspace(few.workspace_bytes());
+  for (const Scratch* memory : {&image, &filter, &result, &sums, &workspace}) {
+    if (memory->data() == nullptr) return {};
+  }
+  Stopwatch watch;
+  fill_random(image.data(), p.dtype, p.image_elements(), 1, watch.stream());
+  fill_random(filter.data(), p.filter_dtype, p.filter_elements(), 2, watch.stream());
+  fill_random(result.data(), p.dtype, p.result_elements(), 3, watch.stream());
+  const auto run = [&](cudaStream_t stream) {
+    if (p.way == ConvWay::Forward) {
+      few.forward(image.data(), filter.data(), result.data(), sums.data(),
+                  sums.data() + bytes(p.o, DType::F32), workspace.data(), stream);
+    } else {
+      few.grad_filter(image.data(), result.data(), filter.data(), workspace.data(), stream);
+    }
+    return true;
+  };
+  return watch.median(run, std::numeric_limits<float>::infinity());
+}
+
+// What it takes to bring the image into the form that a way's plan wants: more channels, or folded.
+// Filters are small, and so is what is done to them.
+std::optional<float> measure_reshaping(const ConvProblem& p, const ConvSolution& way) {
+  const std::int64_t pixels = p.n * p.h * p.w;
+  const std::size_t reshaped =
+      way.fold ? way.fold->image_bytes()
+               : static_cast<std::size_t>(pixels * way.channels) * size_of(p.dtype);
+  const Scratch from(static_cast<std::size_t>(p.image_elements()) * size_of(p.dtype));
+  const Scratch to(reshaped);
+  if (from.data() == nullptr || to.data() == nullptr) return {};
+  Stopwatch watch;
+  fill_random(from.data(), p.dtype, p.image_elements(), 1, watch.stream());
+  const auto run = [&](cudaStream_t stream) {
+    if (way.fold) {
+      way.fold->image(from.data(), to.data(), stream);
+    } else {
+      resize_rows(from.data(), to.data(), pixels, p.c, way.channels, size_of(p.dtype), stream);
+    }
+    return true;
+  };
+  return watch.median(run, std::numeric_limits<float>::infinity());
+}
+
+// What a way takes in milliseconds, with all that goes before it; for ever where it does not run.
+float measure_way(const ConvProblem& p, const ConvSolution& way) {
+  constexpr float kNever = std::numeric_limits<float>::infinity();
+  if (way.few) return measure_few(p, *way.few).value_or(kNever);
+  const float time = measure_plan(*way.plan).value_or(kNever);
+  if (!way.fold && way.channels == 0) return time;
+  return time + measure_reshaping(p, way).value_or(kNever);
 }
 
 // What a choice about a problem is kept under, on this GPU with this cuDNN.
@@ -135,26 +217,29 @@ std::string key_of(CudaContext& context, std::string_view choice, const ConvProb
                      context.cudnn().version, choice, name_of(p));
 }
 
+// Measured once and remembered, by its name.
 ConvSolution fastest_way(CudaContext& context, const ConvProblem& p) {
   const std::vector<ConvSolution> ways = ways_of_few_channels(context, p);
   if (ways.empty()) return {};
-  const std::string key = key_of(context, "way of", p);
+  const std::string key = key_of(context, "fastest way of", p);
+  const auto named = [&](const std::string& name) {
+    return std::ranges::find_if(ways,
+                                [&](const ConvSolution& way) { return name_of(way) == name; });
+  };
   if (const auto known = context.plans().find(key)) {
-    const int index = std::atoi(known->c_str());
-    if (index >= 0 && index < static_cast<int>(ways.size())) {
-      return ways[static_cast<std::size_t>(index)];
-    }
+    if (const auto way = named(*known); way != ways.end()) return *way;
+    context.plans().forget(key);
   }
   std::size_t best = 0;
   float best_time = std::numeric_limits<float>::infinity();
   for (std::size_t i = 0; i < ways.size(); ++i) {
-    const std::optional<float> time = measure_plan(*ways[i].plan);
-    if (!time || *time >= best_time) continue;
+    const float time = measure_way(p, ways[i]);
+    if (time >= best_time) continue;
     best = i;
-    best_time = *time;
+    best_time = time;
   }
-  context.plans().keep(key, std::to_string(best));
-  return ways[best];
+  const auto kept = named(context.plans().keep(key, name_of(ways[best])));
+  return kept != ways.end() ? *kept : ways[best];  // another process may have been first
 }
 
 }  // namespace
@@ -173,20 +258,22 @@ ConvSolution solve_conv(CudaContext& context, const ConvProblem& problem) {
 
 bool statistics_pay(CudaContext& context, const ConvProblem& problem) {
   if (is_empty(problem) || problem.operations() < kSmall || !context.measure) return false;
-  ConvProblem with = problem;
+  ConvProblem without = problem;
+  // This is asked before layouts are chosen; our own kernels take either.
+  if (FewChannels::fits(problem)) without.outputs_first = true;
+  ConvProblem with = without;
   with.statistics = true;
   const ConvSolution both = solve_conv(context, with);
-  const ConvSolution alone = solve_conv(context, problem);
-  if (both.plan == nullptr) return false;
-  if (alone.plan == nullptr) return true;
-  const std::string key = key_of(context, "pays:", with);
+  const ConvSolution alone = solve_conv(context, without);
+  if (!both.exists()) return false;
+  if (!alone.exists()) return true;
+  const std::string key = key_of(context, "statistics pay:", with);
   if (const auto known = context.plans().find(key)) return *known == "1";
   constexpr float kNever = std::numeric_limits<float>::infinity();
-  const float apart = measure_plan(*alone.plan).value_or(kNever) +
-                      measure_statistics(context, problem.dtype,
+  const float sweep = measure_statistics(context, problem.dtype,
                                          Shape{problem.n * problem.oh * problem.ow, problem.o})
                           .value_or(kNever);
-  const bool pays = measure_plan(*both.plan).value_or(kNever) < apart;
+  const bool pays = measure_way(with, both) < measure_way(without, alone) + sweep;
   context.plans().keep(key, pays ? "1" : "0");
   return pays;
 }

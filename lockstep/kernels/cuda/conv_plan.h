@@ -1,10 +1,11 @@
-// How cuDNN computes a convolution, if it does.
+// How a convolution is computed: by cuDNN, or by a kernel of our own for images of few channels.
 #pragma once
 
 #include <memory>
 #include <optional>
 
 #include "lockstep/kernels/cuda/conv_border.h"
+#include "lockstep/kernels/cuda/conv_few.h"
 #include "lockstep/kernels/cuda/conv_fold.h"
 #include "lockstep/kernels/cuda/conv_problem.h"
 #include "lockstep/kernels/cuda/cudnn_plan.h"
@@ -19,10 +20,14 @@ struct ConvSolution {
   static constexpr CudnnGraph::Id kSums = 4;  // with statistics
   static constexpr CudnnGraph::Id kSquares = 5;
 
-  std::shared_ptr<const CudnnPlan> plan = nullptr;  // none: not at all
-  std::optional<Border> border = {};                // that the plan's image has
+  std::shared_ptr<const CudnnPlan> plan = nullptr;
+  std::optional<Border> border = {};  // that the plan's image has
   std::int64_t channels = 0;  // of the plan's image and filter, where it has more than the problem
-  std::optional<Fold> fold = {};  // where the plan is of the folded problem
+  std::optional<Fold> fold = {};        // where the plan is of the folded problem
+  std::optional<FewChannels> few = {};  // in place of a plan
+
+  // Whether there is either; else the convolution is computed by its definition.
+  bool exists() const { return plan != nullptr || few.has_value(); }
 };
 
 // The same for the same problem, however often it is asked for.
