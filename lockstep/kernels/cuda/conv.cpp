@@ -102,7 +102,7 @@ class ConvKernel final : public Kernel {
         sum_(sum),
         solution_(solve_conv(context, problem)),
         places_(problem_, solution_, sum_) {
-    if (solution_.plan != nullptr || problem.operations() == 0) return;
+    if (solution_.exists() || problem.operations() == 0) return;
     const std::vector<std::string>& refusals = context.cudnn().refusals;
     context.remark(fmt::format(
         "a convolution runs on a slow kernel of our own, because cuDNN has none for it: {}",
