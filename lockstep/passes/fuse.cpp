@@ -1,41 +1,16 @@
 #include "lockstep/passes/fuse.h"
 
-#include <memory>
-#include <optional>
-#include <set>
-
 #include "lockstep/graph/op_def.h"
+#include "lockstep/passes/units.h"
 #include "lockstep/passes/uses.h"
 
 namespace lockstep {
 namespace {
 
-// A node of the new graph in place of several old ones: op, attributes, inputs, and for each of its
-// outputs the old value that it stands for (-1: none).
-struct Unit {
-  std::string name = {};
-  Op op = Op::Input;
-  Attrs attrs = {};
-  std::vector<ValueId> inputs = {};
-  std::vector<ValueId> outputs = {};
-  // Where input 0 is masked first: relu_grad(input 0, this value).
-  struct Mask {
-    ValueId by = -1;
-    Attrs attrs = {};
-  } mask = {};
-  // Where output 0 goes through an activation with these attributes.
-  std::optional<Attrs> clamp = {};
-};
-
 class Fusing {
  public:
   Fusing(const Graph& graph, const Backend& backend)
-      : graph_(graph),
-        backend_(backend),
-        uses_(graph),
-        units_(graph.nodes().size()),
-        written_(graph.nodes().size(), false),
-        rewriter_(graph) {}
+      : graph_(graph), backend_(backend), uses_(graph), units_(graph) {}
 
   Graph run() {
     for (NodeId n = 0; n < count(); ++n) {
@@ -50,29 +25,17 @@ class Fusing {
       const Op op = graph_.node(n).op;
       if (op == Op::Conv2D || op == Op::MatMul) join_activation(n);
     }
-    for (NodeId n = 0; n < count(); ++n) write(n);
-    return rewriter_.finish();
+    return units_.write();
   }
 
  private:
   NodeId count() const { return static_cast<NodeId>(graph_.nodes().size()); }
 
-  const std::shared_ptr<const Unit>& unit_of(NodeId n) const {
-    return units_[static_cast<std::size_t>(n)];
-  }
-
-  void replace(std::initializer_list<NodeId> nodes, Unit unit) {
-    const auto shared = std::make_shared<const Unit>(std::move(unit));
-    for (NodeId n : nodes) {
-      if (n >= 0) units_[static_cast<std::size_t>(n)] = shared;
-    }
-  }
-
   // conv2d or matmul → activation, where nobody else reads what lies between.
   void join_activation(NodeId n) {
     const Node& node = graph_.node(n);
     const NodeId next = uses_.only(node.outputs[0]);
-    if (next < 0 || node.attrs.has("activation") || unit_of(next) != nullptr) return;
+    if (next < 0 || node.attrs.has("activation") || units_.of(next) != nullptr) return;
     const Node& activation = graph_.node(next);
     if (activation.op != Op::Activation) return;
     const std::string& kind = activation.attrs.text("kind");
@@ -80,7 +43,8 @@ class Fusing {
     Attrs attrs = node.attrs;
     attrs.set("activation", kind);
     attrs.set("alpha", activation.attrs.real("alpha"));
-    replace({n, next}, {node.name, node.op, std::move(attrs), node.inputs, activation.outputs});
+    units_.replace({n, next},
+                   {node.name, node.op, std::move(attrs), node.inputs, activation.outputs});
   }
 
   // Where the residual of a batch norm is another's result and nobody else reads that, both become
@@ -92,7 +56,7 @@ class Fusing {
     const NodeId o = graph_.info(residual).producer;
     const Node& other = graph_.node(o);
     if (norm.op != Op::BatchNorm || other.op != Op::BatchNorm || other.inputs.size() != 3 ||
-        residual != other.outputs[0] || uses_.only(residual) != add || unit_of(o) != nullptr ||
+        residual != other.outputs[0] || uses_.only(residual) != add || units_.of(o) != nullptr ||
         other.attrs.real("epsilon") != norm.attrs.real("epsilon") ||
         graph_.type(other.inputs[1]) != graph_.type(norm.inputs[1]) ||
         !backend_.offers(graph_, norm, "projection")) {
@@ -110,7 +74,8 @@ class Fusing {
     Attrs attrs = norm.attrs;
     attrs.set("activation", std::string("relu"));
     attrs.set("projection", true);
-    replace({n, o, add, relu}, {norm.name, Op::BatchNorm, std::move(attrs), inputs, outputs});
+    units_.replace({n, o, add, relu},
+                   {norm.name, Op::BatchNorm, std::move(attrs), inputs, outputs});
     return true;
   }
 
@@ -132,8 +97,8 @@ class Fusing {
     if (backend_.offers(graph_, grad, "summands")) sum = take_summands(inputs, attrs);
     std::vector<ValueId> outputs = grad.outputs;
     outputs.insert(outputs.end(), other.outputs.begin(), other.outputs.end());
-    replace({relu_grad, n, o, sum},
-            {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, outputs});
+    units_.replace({relu_grad, n, o, sum},
+                   {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, outputs});
     return true;
   }
 
@@ -173,7 +138,7 @@ class Fusing {
       relu = uses_.only(sum.outputs[0]);
     }
     if (relu < 0 || !is_relu(graph_.node(relu))) return;
-    if (unit_of(relu) != nullptr) return;  // both sides of the addition are norms: one has it
+    if (units_.of(relu) != nullptr) return;  // both sides of the addition are norms: one has it
     if (!backend_.fuses_activation(graph_, norm, "relu")) return;
     if (add >= 0 && join_projection(n, add, relu)) return;
 
@@ -186,7 +151,7 @@ class Fusing {
     }
     Attrs attrs = norm.attrs;
     attrs.set("activation", std::string("relu"));
-    replace({n, add, relu}, {norm.name, norm.op, std::move(attrs), inputs, outputs});
+    units_.replace({n, add, relu}, {norm.name, norm.op, std::move(attrs), inputs, outputs});
   }
 
   bool join_norm_grad(NodeId n, ValueId y, ValueId beta, bool residual) {
@@ -207,7 +172,8 @@ class Fusing {
     inputs.push_back(from_input ? beta : y);
     NodeId sum = -1;
     if (residual && backend_.offers(graph_, grad, "summands")) sum = take_summands(inputs, attrs);
-    replace({relu_grad, n, sum}, {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, outputs});
+    units_.replace({relu_grad, n, sum},
+                   {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, outputs});
     return true;
   }
 
@@ -216,7 +182,8 @@ class Fusing {
   NodeId take_summands(std::vector<ValueId>& inputs, Attrs& attrs) const {
     const NodeId sum = graph_.info(inputs[0]).producer;
     const Node& node = graph_.node(sum);
-    if (node.op != Op::Add || uses_.of(inputs[0]).size() != 1 || unit_of(sum) != nullptr) return -1;
+    if (node.op != Op::Add || uses_.of(inputs[0]).size() != 1 || units_.of(sum) != nullptr)
+      return -1;
     const ValueType& type = graph_.type(inputs[0]);
     if (graph_.type(node.inputs[0]) != type || graph_.type(node.inputs[1]) != type) return -1;
     inputs[0] = node.inputs[0];
@@ -236,10 +203,10 @@ class Fusing {
     const Node& pool = graph_.producer(unpool.inputs[1]);
     if (mask.op != Op::ActivationGrad || mask.attrs.text("kind") != "relu") return;
     if (pool.op != Op::MaxPool || mask.inputs[1] != pool.inputs[0]) return;
-    if (mask.inputs[0] != unpool.outputs[0] || unit_of(next) != nullptr) return;
+    if (mask.inputs[0] != unpool.outputs[0] || units_.of(next) != nullptr) return;
     Unit unit{unpool.name, Op::MaxPoolGrad, unpool.attrs, unpool.inputs, mask.outputs};
     unit.mask = {pool.outputs[0], mask.attrs};
-    replace({n, next}, std::move(unit));
+    units_.replace({n, next}, std::move(unit));
   }
 
   // conv2d → relu → max_pool is conv2d → max_pool → relu on fewer elements: the largest of clamped
@@ -250,56 +217,26 @@ class Fusing {
     const NodeId before = graph_.info(pool.inputs[0]).producer;
     const Node& relu = graph_.node(before);
     if (!is_relu(relu) || graph_.producer(relu.inputs[0]).op != Op::Conv2D) return;
-    if (unit_of(before) != nullptr || uses_.only(relu.inputs[0]) != before) return;
+    if (units_.of(before) != nullptr || uses_.only(relu.inputs[0]) != before) return;
     for (NodeId reader : uses_.of(pool.inputs[0])) {
       // Besides the pooling only the gradient's mask, which has become one of the pooled values.
       if (reader == n) continue;
-      if (reader < 0 || unit_of(reader) == nullptr) return;
-      if (unit_of(reader)->mask.by != pool.outputs[0]) return;
+      if (reader < 0 || units_.of(reader) == nullptr) return;
+      if (units_.of(reader)->mask.by != pool.outputs[0]) return;
     }
     Unit unit{pool.name, Op::MaxPool, pool.attrs, {relu.inputs[0]}, pool.outputs};
     unit.clamp = relu.attrs;
-    replace({before, n}, std::move(unit));
+    units_.replace({before, n}, std::move(unit));
   }
 
   static bool is_relu(const Node& node) {
     return node.op == Op::Activation && node.attrs.text("kind") == "relu";
   }
 
-  // Writes a node, or the unit that it is part of, behind the producers of what it reads.
-  void write(NodeId n) {
-    if (written_[static_cast<std::size_t>(n)]) return;
-    written_[static_cast<std::size_t>(n)] = true;
-    const Node& node = graph_.node(n);
-    const std::shared_ptr<const Unit>& unit = unit_of(n);
-    for (ValueId id : unit ? unit->inputs : node.inputs) write(graph_.info(id).producer);
-    if (!unit) {
-      rewriter_.copy(node);
-      return;
-    }
-    if (!done_.insert(unit.get()).second) return;
-    Graph::NameScope scope(rewriter_.target(), unit->name);
-    std::vector<Value> inputs = rewriter_.map(unit->inputs);
-    if (unit->mask.by >= 0) {
-      inputs[0] = rewriter_.target().add1(
-          Op::ActivationGrad, {inputs[0], rewriter_.map(unit->mask.by)}, unit->mask.attrs);
-    }
-    std::vector<Value> outputs = rewriter_.target().add(unit->op, inputs, unit->attrs);
-    if (unit->clamp) {
-      outputs[0] = rewriter_.target().add1(Op::Activation, {outputs[0]}, *unit->clamp);
-    }
-    for (std::size_t i = 0; i < unit->outputs.size(); ++i) {
-      rewriter_.set(unit->outputs[i], outputs[i]);
-    }
-  }
-
   const Graph& graph_;
   const Backend& backend_;
   Uses uses_;
-  std::vector<std::shared_ptr<const Unit>> units_;  // by node; null: copied as it is
-  std::vector<bool> written_;
-  std::set<const Unit*> done_;
-  Rewriter rewriter_;
+  Units units_;
 };
 
 }  // namespace

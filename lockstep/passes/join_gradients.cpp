@@ -1,34 +1,19 @@
 #include "lockstep/passes/join_gradients.h"
 
 #include <algorithm>
-#include <memory>
 #include <set>
 
 #include "lockstep/graph/op_def.h"
+#include "lockstep/passes/units.h"
 #include "lockstep/passes/uses.h"
 
 namespace lockstep {
 namespace {
 
-// A node of the new graph in place of several old ones: op, attributes, inputs, and for each of its
-// outputs the old value that it stands for (-1: none).
-struct Unit {
-  std::string name = {};
-  Op op = Op::Input;
-  Attrs attrs = {};
-  std::vector<ValueId> inputs = {};
-  std::vector<ValueId> outputs = {};
-};
-
 class Joining {
  public:
   Joining(const Graph& graph, const Backend& backend)
-      : graph_(graph),
-        backend_(backend),
-        uses_(graph),
-        units_(graph.nodes().size()),
-        written_(graph.nodes().size(), false),
-        rewriter_(graph) {}
+      : graph_(graph), backend_(backend), uses_(graph), units_(graph) {}
 
   Graph run() {
     for (NodeId n = 0; n < count(); ++n) {
@@ -36,23 +21,11 @@ class Joining {
       if (op == Op::MatMul) join_column_sums(n);
       if (op == Op::SparseCrossEntropy) join_cross_entropy(n);
     }
-    for (NodeId n = 0; n < count(); ++n) write(n);
-    return rewriter_.finish();
+    return units_.write();
   }
 
  private:
   NodeId count() const { return static_cast<NodeId>(graph_.nodes().size()); }
-  const std::shared_ptr<const Unit>& unit_of(NodeId n) const {
-    return units_[static_cast<std::size_t>(n)];
-  }
-
-  void replace(std::initializer_list<NodeId> nodes, Unit unit) {
-    const auto shared = std::make_shared<const Unit>(std::move(unit));
-    for (NodeId n : nodes) {
-      if (n >= 0) units_[static_cast<std::size_t>(n)] = shared;
-    }
-  }
-
   // The value that a value is a view of.
   ValueId root(ValueId id) const {
     while (op_def(graph_.producer(id).op).view) id = graph_.producer(id).inputs[0];
@@ -88,11 +61,11 @@ class Joining {
     if (!backend_.offers(graph_, product, "column_sums")) return;
     Attrs attrs = product.attrs;
     attrs.set("column_sums", true);
-    replace({n, sum}, {product.name,
-                       Op::MatMul,
-                       std::move(attrs),
-                       product.inputs,
-                       {product.outputs[0], graph_.node(sum).outputs[0]}});
+    units_.replace({n, sum}, {product.name,
+                              Op::MatMul,
+                              std::move(attrs),
+                              product.inputs,
+                              {product.outputs[0], graph_.node(sum).outputs[0]}});
   }
 
   // The node that adds up the columns of a matrix or of what it is a view of, or -1.
@@ -100,7 +73,7 @@ class Joining {
     const std::int64_t columns = graph_.type(matrix).shape[-1];
     for (ValueId id : views_of(matrix)) {
       for (NodeId reader : uses_.of(id)) {
-        if (reader < 0 || unit_of(reader) != nullptr) continue;
+        if (reader < 0 || units_.of(reader) != nullptr) continue;
         const Node& node = graph_.node(reader);
         const Shape& shape = graph_.type(id).shape;
         if (node.op != Op::ReduceSum || shape.rank() < 2 || shape[-1] != columns) continue;
@@ -137,7 +110,7 @@ class Joining {
     } else {
       sum = -1;
     }
-    replace({n, backward, sum}, std::move(unit));
+    units_.replace({n, backward, sum}, std::move(unit));
   }
 
   bool is_total(const Node& node) const {
@@ -159,33 +132,10 @@ class Joining {
     return false;
   }
 
-  // Writes a node, or the unit that it is part of, behind the producers of what it reads.
-  void write(NodeId n) {
-    if (written_[static_cast<std::size_t>(n)]) return;
-    written_[static_cast<std::size_t>(n)] = true;
-    const Node& node = graph_.node(n);
-    const std::shared_ptr<const Unit>& unit = unit_of(n);
-    for (ValueId id : unit ? unit->inputs : node.inputs) write(graph_.info(id).producer);
-    if (!unit) {
-      rewriter_.copy(node);
-      return;
-    }
-    if (!done_.insert(unit.get()).second) return;
-    const Graph::NameScope scope(rewriter_.target(), unit->name);
-    const std::vector<Value> outputs =
-        rewriter_.target().add(unit->op, rewriter_.map(unit->inputs), unit->attrs);
-    for (std::size_t i = 0; i < unit->outputs.size(); ++i) {
-      rewriter_.set(unit->outputs[i], outputs[i]);
-    }
-  }
-
   const Graph& graph_;
   const Backend& backend_;
   Uses uses_;
-  std::vector<std::shared_ptr<const Unit>> units_;  // by node; null: copied as it is
-  std::vector<bool> written_;
-  std::set<const Unit*> done_;
-  Rewriter rewriter_;
+  Units units_;
 };
 
 }  // namespace
