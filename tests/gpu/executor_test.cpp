@@ -78,14 +78,19 @@ TEST(GpuExecutor, ResultsOfARunAreReadWhileTheNextIsUnderWay) {
   EXPECT_FALSE(executor.lend("x", pageable.buffer(), 0));
 }
 
-TEST(GpuExecutor, ABadLabelIsThatOfItsRunWhileTheNextIsUnderWay) {
-  LOCKSTEP_NEEDS_GPU();
+// The losses of four samples, of three classes.
+Graph labelled() {
   Graph graph;
   const Value logits = graph.input("logits", {DType::F32, {4, 3}});
   const Value labels = graph.input("labels", {DType::I32, {4}});
   graph.output("loss", sparse_cross_entropy(logits, labels));
+  return graph;
+}
+
+TEST(GpuExecutor, ABadLabelIsThatOfItsRunWhileTheNextIsUnderWay) {
+  LOCKSTEP_NEEDS_GPU();
   State state(gpu(), 0);
-  Executor executor(planned(std::move(graph)), gpu_kernels(), state);
+  Executor executor(planned(labelled()), gpu_kernels(), state);
   const auto run = [&](std::int32_t label) {
     executor.await_inputs();
     executor.input("labels").copy_from(
@@ -105,12 +110,8 @@ TEST(GpuExecutor, ABadLabelIsThatOfItsRunWhileTheNextIsUnderWay) {
 
 TEST(GpuExecutor, ALabelOutOfRangeIsNamedAndTheNextRunIsFine) {
   LOCKSTEP_NEEDS_GPU();
-  Graph graph;
-  const Value logits = graph.input("logits", {DType::F32, {4, 3}});
-  const Value labels = graph.input("labels", {DType::I32, {4}});
-  graph.output("loss", sparse_cross_entropy(logits, labels));
   State state(gpu(), 0);
-  Executor executor(planned(std::move(graph)), gpu_kernels(), state);
+  Executor executor(planned(labelled()), gpu_kernels(), state);
   for (const bool bad : {false, true, false, true, false}) {
     executor.await_inputs();
     executor.input("labels").copy_from(

@@ -6,16 +6,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lockstep/exec/executor.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/passes/pipeline.h"
+#include "passes/graph_checks.h"
 
 namespace lockstep {
 namespace {
-
-int count(const Graph& graph, Op op) {
-  return static_cast<int>(std::ranges::count(graph.nodes(), op, &Node::op));
-}
 
 // The output "y" of a run on the CPU, every input filled with these numbers in turn.
 Tensor run(Graph graph, const std::vector<float>& numbers = {-1.5f, -0.0f, 0.0f, 2.0f, 3e-40f}) {

@@ -10,6 +10,7 @@
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/passes/join_casts.h"
 #include "lockstep/passes/pipeline.h"
+#include "passes/graph_checks.h"
 #include "zero_variable.h"
 
 namespace lockstep {
@@ -40,12 +41,6 @@ std::vector<const Node*> all(const Graph& graph, Op op) {
     if (node.op == op) nodes.push_back(&node);
   }
   return nodes;
-}
-
-const Node& only(const Graph& graph, Op op) {
-  const auto nodes = all(graph, op);
-  EXPECT_EQ(nodes.size(), 1u);
-  return *nodes.at(0);
 }
 
 // relu(norm(conv(x)) (+ x)) with its gradients.

@@ -5,56 +5,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "kernels/offering_kernels.h"
 #include "lockstep/autodiff/gradients.h"
-#include "lockstep/base/random.h"
-#include "lockstep/exec/executor.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/passes/pipeline.h"
+#include "passes/graph_checks.h"
 
 namespace lockstep {
 namespace {
-
-int count(const Graph& graph, Op op) {
-  return static_cast<int>(std::ranges::count(graph.nodes(), op, &Node::op));
-}
-
-const Node& only(const Graph& graph, Op op) {
-  EXPECT_EQ(count(graph, op), 1) << print(graph);
-  return *std::ranges::find(graph.nodes(), op, &Node::op);
-}
-
-// Every output, by name, of a run on random inputs.
-std::map<std::string, Tensor> run(Graph graph, const KernelLibrary& library) {
-  State state(host(), 1);
-  Executor executor(make_plan(std::move(graph), library), library, state);
-  for (const auto& [name, id] : executor.plan().graph.inputs()) {
-    Tensor input = executor.input(name);
-    RandomSequence random(1, hash_name(name));
-    if (input.dtype() == DType::I32) {
-      for (std::int32_t& each : input.values<std::int32_t>()) {
-        each = static_cast<std::int32_t>(random.below(5));
-      }
-    } else {
-      for (float& each : input.values<float>()) each = static_cast<float>(random.normal());
-    }
-  }
-  executor.run();
-  std::map<std::string, Tensor> results;
-  for (const auto& [name, id] : executor.plan().graph.outputs()) {
-    results[name] = executor.output(name).clone();
-  }
-  return results;
-}
 
 // The graph joined, after it gave what it gives as it is.
 Graph joined(const Graph& graph) {
   Graph result = clone(graph);
   optimize(result, offering_kernels());
-  const auto expected = run(clone(graph), reference_kernels());
-  const auto actual = run(clone(result), offering_kernels());
+  const auto expected = run_on_random_inputs(clone(graph), reference_kernels());
+  const auto actual = run_on_random_inputs(clone(result), offering_kernels());
   for (const auto& [name, want] : expected) {
     const auto x = actual.at(name).values<float>();
     const auto y = want.values<float>();

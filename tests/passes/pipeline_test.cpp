@@ -2,45 +2,15 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "lockstep/autodiff/gradients.h"
 #include "lockstep/base/error.h"
-#include "lockstep/base/random.h"
-#include "lockstep/exec/executor.h"
 #include "lockstep/graph/ops/ops.h"
+#include "passes/graph_checks.h"
 
 namespace lockstep {
 namespace {
-
-int count(const Graph& graph, Op op) {
-  return static_cast<int>(std::count_if(graph.nodes().begin(), graph.nodes().end(),
-                                        [&](const Node& node) { return node.op == op; }));
-}
-
-const Node& only(const Graph& graph, Op op) {
-  return *std::find_if(graph.nodes().begin(), graph.nodes().end(),
-                       [&](const Node& node) { return node.op == op; });
-}
-
-// Runs a graph on random inputs; every output by name.
-std::map<std::string, Tensor> run(Graph graph, const KernelLibrary& library) {
-  State state(host(), 1);
-  Executor executor(make_plan(std::move(graph), library), library, state);
-  for (const auto& [name, id] : executor.plan().graph.inputs()) {
-    Tensor input = executor.input(name);
-    RandomSequence random(1, hash_name(name));
-    for (float& value : input.values<float>()) value = static_cast<float>(random.normal());
-  }
-  executor.run();
-  std::map<std::string, Tensor> results;
-  for (const auto& [name, id] : executor.plan().graph.outputs()) {
-    results[name] = executor.output(name).clone();
-  }
-  return results;
-}
 
 double distance(const Tensor& a, const Tensor& b) {
   double square = 0.0;
@@ -58,13 +28,13 @@ double distance(const Tensor& a, const Tensor& b) {
 void expect_same(const std::function<void(Graph&)>& build, Graph& optimized) {
   Graph plain;
   build(plain);
-  const auto expected = run(std::move(plain), reference_kernels());
+  const auto expected = run_on_random_inputs(std::move(plain), reference_kernels());
   build(optimized);
   optimize(optimized, cpu_kernels());
   Graph copy;
   build(copy);
   optimize(copy, cpu_kernels());
-  const auto actual = run(std::move(copy), cpu_kernels());
+  const auto actual = run_on_random_inputs(std::move(copy), cpu_kernels());
   for (const auto& [name, tensor] : expected) {
     EXPECT_LT(distance(actual.at(name), tensor), 1e-5) << name;
   }

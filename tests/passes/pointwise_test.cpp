@@ -9,18 +9,10 @@
 #include "kernels/joining_kernels.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/passes/pointwise_groups.h"
+#include "passes/graph_checks.h"
 
 namespace lockstep {
 namespace {
-
-int count(const Graph& graph, Op op) {
-  return static_cast<int>(std::ranges::count(graph.nodes(), op, &Node::op));
-}
-
-const Node& only(const Graph& graph, Op op) {
-  EXPECT_EQ(count(graph, op), 1) << print(graph);
-  return *std::ranges::find(graph.nodes(), op, &Node::op);
-}
 
 // The graph joined, after a few steps of it gave what those of the graph as it is give.
 Graph joined(Graph graph) {
