@@ -186,8 +186,9 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
 
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_partition(
-      order, [&](std::size_t i) { return parameters[i]->shape.elements() % kWholeVectors == 0; });
+  std::stable_partition(order.begin(), order.end(), [&](std::size_t i) {
+    return parameters[i]->shape.elements() % kWholeVectors == 0;
+  });
 
   const std::optional<double>& limit = impl_->clip.global_norm;
   const Value norm = limit || loss_scale_ ? global_norm(gradients) : Value();

@@ -79,7 +79,7 @@ class Buckets {
       std::vector<std::size_t>& members =
           buckets.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(begin),
                                order.begin() + static_cast<std::ptrdiff_t>(end));
-      std::ranges::stable_partition(members, [&](std::size_t i) {
+      std::stable_partition(members.begin(), members.end(), [&](std::size_t i) {
         return graph_.type(list.inputs[i]).shape.elements() % kWholeVectors == 0;
       });
       begin = end;

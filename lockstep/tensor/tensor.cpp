@@ -1,5 +1,7 @@
 #include "lockstep/tensor/tensor.h"
 
+#include "lockstep/base/convert.h"
+
 namespace lockstep {
 
 Tensor::Tensor(DType dtype, Shape shape, Device& device)
@@ -46,8 +48,7 @@ Tensor Tensor::cast(DType dtype) const {
     dispatch(dtype, [&](auto to) {
       const auto* source = reinterpret_cast<const decltype(from)*>(raw());
       auto* target = reinterpret_cast<decltype(to)*>(result.raw());
-      for (std::int64_t i = 0; i < elements(); ++i)
-        target[i] = static_cast<decltype(to)>(source[i]);
+      for (std::int64_t i = 0; i < elements(); ++i) target[i] = convert<decltype(to)>(source[i]);
     });
   });
   return result;

@@ -12,7 +12,8 @@ std::vector<CallbackRef> in_order(std::vector<CallbackRef> callbacks) {
   for (const CallbackRef& callback : callbacks) {
     require(callback != nullptr, "[fit] one of the callbacks is null");
   }
-  std::ranges::stable_partition(callbacks, [](const auto& each) { return !each->runs_last(); });
+  std::stable_partition(callbacks.begin(), callbacks.end(),
+                        [](const auto& each) { return !each->runs_last(); });
   return callbacks;
 }
 

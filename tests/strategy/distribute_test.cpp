@@ -42,7 +42,8 @@ Traced trace(Optimizer optimizer = Adam()) {
   for (const VariableRef& parameter : traced.parameters) {
     targets.push_back(graph.variable(parameter));
   }
-  traced.optimizer.apply(graph, traced.parameters, gradients(loss, targets), graph.scalar(8.0));
+  const Value weight = graph.scalar(8.0);  // known before the gradients, as a batch's is
+  traced.optimizer.apply(graph, traced.parameters, gradients(loss, targets), weight);
   graph.output("loss", loss);
   return traced;
 }

@@ -77,6 +77,7 @@ TEST(Tensor, SixteenBitFloatsRoundAndComputeAsFloats) {
   EXPECT_EQ(half.values<Half>()[1], 2048.0f);
   EXPECT_TRUE(std::isinf(static_cast<float>(half.values<Half>()[2])));
   EXPECT_EQ(half.cast(DType::I32).values<std::int32_t>()[1], 2048);
+  EXPECT_EQ(half.cast(DType::I32).values<std::int32_t>()[2], 2147483647);  // of infinity
   EXPECT_EQ(half.rows(0, 1).reshaped({}).item(), 1.0);
   const Tensor brain = x.cast(DType::BF16);
   EXPECT_EQ(brain.values<BFloat16>()[2], 70144.0f);

@@ -15,10 +15,11 @@
 
 #include "lockstep/train/session.h"
 #include "lockstep/train/step.h"
+#include "sanitized.h"
 #include "train/problem.h"
 
 // A sanitizer has its own malloc in that place; there, operator new alone is counted.
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__GLIBC__) && !defined(LOCKSTEP_SANITIZED)
 #define LOCKSTEP_COUNTS_MALLOC 1
 extern "C" {
 void* __libc_malloc(std::size_t bytes);

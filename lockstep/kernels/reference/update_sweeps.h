@@ -14,7 +14,8 @@ namespace lockstep {
 
 enum class UpdateRule { Sgd, SgdMomentum, Adam, RmsProp, Adagrad, Lars, Lamb };
 
-// Neighbours in memory that are updated alike. A slot that the rule does not keep is null.
+// Neighbours in memory that are updated alike. What a rule does not keep, or a norm not
+// read, is null.
 template <class T>
 struct UpdateRange {
   T* parameter = nullptr;
@@ -23,10 +24,9 @@ struct UpdateRange {
   std::int64_t count = 0;
 
   UpdateRange piece(std::int64_t begin, std::int64_t end) const {
-    UpdateRange result{parameter + begin, gradient + begin, {}, end - begin};
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      result.slots[i] = slots[i] == nullptr ? nullptr : slots[i] + begin;
-    }
+    const auto from = [begin](auto* start) { return start == nullptr ? nullptr : start + begin; };
+    UpdateRange result{from(parameter), from(gradient), {}, end - begin};
+    for (std::size_t i = 0; i < slots.size(); ++i) result.slots[i] = from(slots[i]);
     return result;
   }
 };

@@ -1,0 +1,10 @@
+// LOCKSTEP_SANITIZED where a sanitizer has taken the place of malloc, and follows every thread.
+#pragma once
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LOCKSTEP_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define LOCKSTEP_SANITIZED 1
+#endif
+#endif
