@@ -1,14 +1,23 @@
-// Two replicas on two logical CPUs.
+// Two replicas, or two models, on two logical CPUs.
 //
 //   replica_bench balance    one replica slowed by work of others on its core: even pieces against
 //                            balance = auto, beside what the devices can do each alone
+//   replica_bench many       two models that train_many trains at once against each alone, and
+//                            against two processes that know nothing of one another
 //   replica_bench recording  a step with spans against one without
 #include <fmt/core.h>
 #include <sched.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "lockstep/base/random.h"
@@ -46,7 +55,9 @@ Batch make_batch(std::int64_t samples) {
   return batch;
 }
 
-// Keeps a core busy while it lives, so that a replica there gets half of it.
+// Takes half of a core while it lives: a slice, and as long nothing, in turns far shorter than a
+// step, so that a replica there is half as fast in every step. What the kernel would make of a
+// thread that is always busy comes in slices as long as a step: slow in bursts, not slow.
 class Burner {
  public:
   explicit Burner(int core)
@@ -55,7 +66,24 @@ class Burner {
           CPU_ZERO(&set);
           CPU_SET(core, &set);
           sched_setaffinity(0, sizeof(set), &set);
-          while (!stop_) work_ = work_ + 1;
+          prctl(PR_SET_TIMERSLACK, 1UL);
+          const sched_param first{.sched_priority = 1};
+          if (sched_setscheduler(0, SCHED_FIFO, &first) != 0) {
+            fmt::print(stderr,
+                       "without the right to go first (SCHED_FIFO) half a core is a wish\n");
+          }
+          timespec next;
+          clock_gettime(CLOCK_MONOTONIC, &next);
+          while (!stop_) {
+            for (const std::int64_t end = now_ns() + kSlice_ns; now_ns() < end;) {
+            }
+            next.tv_nsec += 2 * kSlice_ns;
+            if (next.tv_nsec >= 1'000'000'000) {
+              next.tv_nsec -= 1'000'000'000;
+              ++next.tv_sec;
+            }
+            clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, nullptr);
+          }
         }) {}
   ~Burner() {
     stop_ = true;
@@ -63,10 +91,15 @@ class Burner {
   }
 
  private:
+  static constexpr std::int64_t kSlice_ns = 200'000;
   std::atomic<bool> stop_ = false;
-  volatile std::uint64_t work_ = 0;
   std::thread thread_;
 };
+
+Dataset make_batches(std::int64_t batch) {
+  const Batch samples = make_batch(batch);
+  return Dataset::from_tensors({samples.inputs[0], samples.labels}).batch(batch).repeat();
+}
 
 // Samples a second of a fit over `steps` steps, behind as many to settle.
 double fit_speed(const Strategy& strategy, std::int64_t batch, std::int64_t steps) {
@@ -74,9 +107,7 @@ double fit_speed(const Strategy& strategy, std::int64_t batch, std::int64_t step
   model.compile({.strategy = strategy,
                  .optimizer = Adam(),
                  .loss = SparseCategoricalCrossentropy({.from_logits = true})});
-  const Batch samples = make_batch(batch);
-  const Dataset batches =
-      Dataset::from_tensors({samples.inputs[0], samples.labels}).batch(batch).repeat();
+  const Dataset batches = make_batches(batch);
   model.fit(batches, {.steps_per_epoch = steps});
   const History history =
       model.fit(batches, {.epochs = 2, .initial_epoch = 1, .steps_per_epoch = steps});
@@ -105,7 +136,7 @@ void balance() {
                                   2 * kPerReplica, kSteps));
   }
   const double sum = median(alone0) + median(alone1);
-  fmt::print("LeNet, 2 × batch {}, cpu:1 shares its core with other work ({} rounds, medians)\n",
+  fmt::print("LeNet, 2 × batch {}, other work takes half of cpu:1's core ({} rounds, medians)\n",
              kPerReplica, kRounds);
   fmt::print("  cpu:0 alone     {:8.0f} samples/s\n  cpu:1 alone     {:8.0f} samples/s\n",
              median(alone0), median(alone1));
@@ -114,6 +145,68 @@ void balance() {
   fmt::print("  balance = auto  {:8.0f} samples/s, {:.2f} of their sum   goal 0.9: {}\n",
              median(automatic), median(automatic) / sum,
              median(automatic) >= 0.9 * sum ? "holds" : "MISSED");
+}
+
+// Samples a second of one model on one of two logical CPUs, nothing on the other.
+double alone_speed(const std::string& device) {
+  constexpr std::int64_t kBatch = 64;
+  constexpr std::int64_t kSteps = 150;
+  return fit_speed(OneDeviceStrategy({.device = device, .logical_cpus = 2}), kBatch, kSteps);
+}
+
+// The same of a process of its own, which prints it.
+class OtherProcess {
+ public:
+  explicit OtherProcess(const std::string& device)
+      : output_(popen(fmt::format("'{}' {}",
+                                  std::filesystem::read_symlink("/proc/self/exe").string(), device)
+                          .c_str(),
+                      "r"),
+                pclose) {}
+  double speed() {
+    char line[64] = {};
+    if (!output_ || !std::fgets(line, sizeof(line), output_.get())) {
+      throw Error("the other process printed nothing");
+    }
+    return std::strtod(line, nullptr);
+  }
+
+ private:
+  std::unique_ptr<FILE, int (*)(FILE*)> output_;
+};
+
+void many() {
+  std::vector<double> alone, together, processes;
+  for (int round = 0; round < kRounds; ++round) {
+    alone.push_back(alone_speed("cpu:0") + alone_speed("cpu:1"));
+
+    std::vector<TrainJob> jobs;
+    for (int job = 0; job < 2; ++job) {
+      Model model(make_lenet());
+      model.compile(
+          {.optimizer = Adam(), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+      // The first epoch settles, the second is timed.
+      jobs.push_back({.model = model,
+                      .batches = make_batches(64),
+                      .fit = {.epochs = 2, .steps_per_epoch = 150}});
+    }
+    double sum = 0;
+    for (const TrainResult& result : train_many(jobs, {.devices = {"cpu:0", "cpu:1"}})) {
+      if (!result.history) throw Error(result.error);
+      sum += result.history->epochs.back().logs.at("samples_per_s");
+    }
+    together.push_back(sum);
+
+    OtherProcess one("cpu:0"), other("cpu:1");
+    processes.push_back(one.speed() + other.speed());
+  }
+  fmt::print("LeNet, batch 64, a model on each of two cores ({} rounds, medians of the sums)\n",
+             kRounds);
+  fmt::print("  one after the other        {:8.0f} samples/s\n", median(alone));
+  fmt::print("  train_many, both at once   {:8.0f} samples/s, {:.3f} of that\n", median(together),
+             median(together) / median(alone));
+  fmt::print("  two processes at once      {:8.0f} samples/s, {:.3f} of that: the machine's own\n",
+             median(processes), median(processes) / median(alone));
 }
 
 // A training step of a model in a session of its own.
@@ -190,8 +283,12 @@ int main(int count, char** arguments) {
     lockstep::balance();
   } else if (std::strcmp(what, "recording") == 0) {
     lockstep::recording();
+  } else if (std::strcmp(what, "many") == 0) {
+    lockstep::many();
+  } else if (std::strncmp(what, "cpu:", 4) == 0) {
+    fmt::print("{}\n", lockstep::alone_speed(what));
   } else {
-    fmt::print(stderr, "replica_bench: say balance or recording\n");
+    fmt::print(stderr, "replica_bench: say balance, many or recording\n");
     return 2;
   }
   return 0;
