@@ -77,6 +77,25 @@ TEST(Cli, DevicesListsTheCpuAndSaysWhyBackendsAreMissing) {
   }
 }
 
+TEST(Cli, DevicesNamesADriverThatIsTooOld) {
+#ifdef LOCKSTEP_OLD_DRIVER
+  const Program program;
+  const Outcome outcome =
+      program.run("devices --json -", "LD_LIBRARY_PATH='" LOCKSTEP_OLD_DRIVER "'");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = outcome.json();
+  const auto& missing = json.at("missing");
+  const auto cuda =
+      std::ranges::find_if(missing, [](const auto& each) { return each.at("backend") == "cuda"; });
+  ASSERT_NE(cuda, missing.end());
+  const std::string why = cuda->at("why").template get<std::string>();
+  EXPECT_NE(why.find("the NVIDIA driver is for CUDA 12.4"), std::string::npos) << why;
+  EXPECT_NE(why.find("install a newer driver"), std::string::npos) << why;
+#else
+  GTEST_SKIP() << "built without CUDA";
+#endif
+}
+
 TEST(Cli, BenchPrintsOneJsonObject) {
   const Program program;
   const Outcome outcome =

@@ -48,10 +48,11 @@ class Program {
     return text.str();
   }
 
-  // `arguments` as typed behind "lockstep"; paths in it are relative to folder().
-  Outcome run(const std::string& arguments) const {
-    const std::string command = "cd '" + folder_.string() +
-                                "' && '" LOCKSTEP_BINARY_DIR "/bin/lockstep' " + arguments +
+  // `arguments` as typed behind "lockstep"; paths in it are relative to folder(). `settings` of the
+  // environment, as typed in front.
+  Outcome run(const std::string& arguments, const std::string& settings = "") const {
+    const std::string command = "cd '" + folder_.string() + "' && " + settings +
+                                " '" LOCKSTEP_BINARY_DIR "/bin/lockstep' " + arguments +
                                 " >.out 2>.err </dev/null";
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text(".out"), text(".err")};

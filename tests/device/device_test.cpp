@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/device/cuda/gpu_code.h"
 
 namespace lockstep {
 namespace {
@@ -100,6 +101,31 @@ TEST(ParallelFor, SmallLoopsStayOnTheCallingThread) {
     EXPECT_EQ(end, 100);
   });
   EXPECT_EQ(calls, 1);
+}
+
+TEST(GpuCode, RunsWhereTheGpuIsOfItsGenerationOrTheCodeIsVirtual) {
+  const auto runs = [](int major, int minor, const char* architectures) {
+    return why_no_code_for({.model = "GPU", .major = major, .minor = minor}, architectures).empty();
+  };
+  EXPECT_TRUE(runs(8, 0, "80-real 90-real"));
+  EXPECT_TRUE(runs(8, 6, "80-real"));  // newer, of the same generation
+  EXPECT_TRUE(runs(9, 0, "80-real 90-real"));
+  EXPECT_FALSE(runs(8, 0, "86-real"));  // older than the code
+  EXPECT_FALSE(runs(9, 0, "80-real"));  // of another generation
+  EXPECT_FALSE(runs(10, 0, "80-real 90-real"));
+  EXPECT_TRUE(runs(10, 0, "80-real 90-virtual"));
+  EXPECT_TRUE(runs(10, 0, "90"));  // both forms
+  EXPECT_FALSE(runs(7, 0, "80-real 90-real 90-virtual"));
+  EXPECT_FALSE(runs(10, 0, "90a-real"));
+  EXPECT_TRUE(runs(12, 0, "native"));
+}
+
+TEST(GpuCode, SaysWhatTheGpuIsAndHowToBuildForIt) {
+  const std::string why =
+      why_no_code_for({.model = "Tesla V100", .major = 7, .minor = 0}, "90-real");
+  EXPECT_NE(why.find("Tesla V100 has compute capability 7.0"), std::string::npos) << why;
+  EXPECT_NE(why.find("(90-real)"), std::string::npos) << why;
+  EXPECT_NE(why.find("-DCMAKE_CUDA_ARCHITECTURES=70"), std::string::npos) << why;
 }
 
 }  // namespace

@@ -7,12 +7,11 @@
 #include <mutex>
 
 #include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/device/cuda/gpu_code.h"
 #include "lockstep/device/cuda/runtime.h"
 
 namespace lockstep {
 namespace {
-
-constexpr int kOldestMajor = 8;  // Ampere: the oldest that kernels are compiled for
 
 // Memory of the host, locked in its place, so that GPUs copy it while the host goes on. Locking is
 // slow, and letting go stops the GPUs: some of what is given back is kept for whoever asks for as
@@ -155,22 +154,22 @@ GpuInventory find_gpus() {
     inventory.why_none = why_none_of(status);
     return inventory;
   }
-  std::string unknown;
+  std::string unknown;  // GPUs that no kernel was compiled for
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties = {};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
-    if (properties.major < kOldestMajor) {
-      unknown +=
-          fmt::format("{} (compute capability {}.{}) is older than Lockstep's kernels ({}.0)",
-                      properties.name, properties.major, properties.minor, kOldestMajor);
-      continue;
+    const Gpu gpu{.index = i,
+                  .model = properties.name,
+                  .major = properties.major,
+                  .minor = properties.minor,
+                  .multiprocessors = properties.multiProcessorCount,
+                  .memory_bytes = properties.totalGlobalMem};
+    const std::string why_not = why_no_code_for(gpu, LOCKSTEP_CUDA_ARCHITECTURES);
+    if (why_not.empty()) {
+      inventory.gpus.push_back(gpu);
+    } else {
+      unknown += (unknown.empty() ? "" : "; ") + why_not;
     }
-    inventory.gpus.push_back({.index = i,
-                              .model = properties.name,
-                              .major = properties.major,
-                              .minor = properties.minor,
-                              .multiprocessors = properties.multiProcessorCount,
-                              .memory_bytes = properties.totalGlobalMem});
   }
   if (inventory.gpus.empty()) {
     inventory.why_none = unknown.empty() ? "the GPUs could not be asked what they are" : unknown;
