@@ -25,6 +25,10 @@ class HandingOn {
         std::vector<Value> inputs = rewriter_.map(node.inputs);
         inputs[kMask] = bits_.at(masking(node));
         write(node, inputs, "bits");
+      } else if (node.op == Op::MatMul) {
+        write_product(node);
+      } else if (node.op == Op::ActivationGrad && masked_.contains(node.inputs[0])) {
+        rewriter_.set(node.outputs[0], masked_.at(node.inputs[0]));
       } else {
         rewriter_.copy(node);
       }
@@ -91,6 +95,49 @@ class HandingOn {
     if (bits) bits_[node.outputs[0]] = outputs.back();
   }
 
+  // The gradient of ReLU that masks a product, as nobody else reads that; null where there is none,
+  // or one whose mask is no product's.
+  const Node* mask_behind(const Node& product) const {
+    const NodeId reader = uses_.only(product.outputs[0]);
+    if (reader < 0 || product.inputs.size() != 2 || product.outputs.size() != 1) return nullptr;
+    const Node& node = graph_.node(reader);
+    if (node.op != Op::ActivationGrad || node.attrs.text("kind") != "relu") return nullptr;
+    const bool masks = node.inputs[0] == product.outputs[0] && !product.attrs.has("activation");
+    return masks ? &node : nullptr;
+  }
+
+  bool is_plain(const Node& product) const {
+    return graph_.type(product.inputs[0]).shape.rank() == 2 && product.outputs.size() == 1;
+  }
+
+  // Whether a product with ReLU has a reader that takes its mask as bits.
+  bool product_gives_bits(const Node& product) const {
+    if (product.attrs.text_or_empty("activation") != "relu" || !is_plain(product)) return false;
+    const auto takes_bits = [&](NodeId reader) {
+      if (reader < 0 || graph_.node(reader).op != Op::ActivationGrad) return false;
+      const Node& grad = graph_.node(reader);
+      const Node& masked = graph_.producer(grad.inputs[0]);
+      return masked.op == Op::MatMul && is_plain(masked) && mask_behind(masked) == &grad &&
+             grad.inputs[1] == product.outputs[0] && backend_.offers(graph_, masked, "masked");
+    };
+    return std::ranges::any_of(uses_.of(product.outputs[0]), takes_bits) &&
+           backend_.offers(graph_, product, "bits");
+  }
+
+  void write_product(const Node& node) {
+    const Node* const mask = mask_behind(node);
+    if (mask != nullptr && is_plain(node) && bits_.contains(mask->inputs[1]) &&
+        backend_.offers(graph_, node, "masked")) {
+      std::vector<Value> inputs = rewriter_.map(node.inputs);
+      inputs.push_back(bits_.at(mask->inputs[1]));
+      masked_[node.outputs[0]] = write(node, inputs, "masked")[0];
+    } else if (product_gives_bits(node)) {
+      bits_[node.outputs[0]] = write(node, {}, "bits")[1];
+    } else {
+      rewriter_.copy(node);
+    }
+  }
+
   // The node with an extra, and other inputs where there are any.
   std::vector<Value> write(const Node& node, const std::vector<Value>& inputs,
                            std::string_view extra) {
@@ -112,7 +159,8 @@ class HandingOn {
   const Backend& backend_;
   Uses uses_;
   std::map<ValueId, std::pair<Value, Value>> statistics_;  // by what they are of
-  std::map<ValueId, Value> bits_;
+  std::map<ValueId, Value> bits_;                          // by the result of ReLU
+  std::map<ValueId, Value> masked_;                        // by the product that was not
   Rewriter rewriter_;
 };
 

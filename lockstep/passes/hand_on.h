@@ -2,6 +2,7 @@
 // backend offers that:
 //   a convolution, to the batch norm behind it: the sums of each channel and of its squares
 //   a batch norm with a residual and ReLU, to its gradient: ReLU's mask as bits
+//   a matrix product with ReLU, to the product whose result its gradient masks: the same
 #pragma once
 
 #include "lockstep/graph/backend.h"

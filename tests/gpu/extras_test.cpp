@@ -145,5 +145,77 @@ TEST(GpuExtras, ManyCastsInOneLaunchRoundAsOneByOne) {
   }
 }
 
+// relu(x w + b) v: a mask between two products.
+OpCase two_layers(const char* name, Shape x, std::int64_t hidden, std::int64_t results) {
+  const std::int64_t inputs = x[1];
+  return {.name = name,
+          .inputs = {f32(std::move(x)), f32_uniform({inputs, hidden}, -0.2, 0.2), f32({hidden}),
+                     f32_uniform({hidden, results}, -0.2, 0.2)},
+          .build =
+              [](Graph&, CaseInputs in) {
+                const Value y = relu(matmul(in[0], in[1], in[2]));
+                return std::vector<Value>{matmul(y, in[3])};
+              },
+          .tolerance = 1e-4,
+          .small_tolerance = 5e-2};
+}
+
+TEST(GpuExtras, TwoLayersAgreeWithTheCpuWhetherTheirMaskIsInBitsOrNot) {
+  LOCKSTEP_NEEDS_GPU();
+  const OpCase even = two_layers("two_layers", {32, 784}, 128, 10);
+  const OpCase wide = two_layers("two_wide_layers", {256, 512}, 1024, 512);
+  const OpCase odd = two_layers("two_odd_layers", {30, 37}, 132, 10);
+  for (const OpCase* each : {&even, &wide, &odd}) {
+    for (const DType dtype : {DType::F16, DType::BF16}) {
+      SCOPED_TRACE(name_of(dtype));
+      expect_agreement_in(*each, dtype, gpu_kernels(), gpu());
+    }
+    expect_agreement(*each, gpu_kernels(), gpu());
+  }
+}
+
+// As the pass writes it, whether it pays or not.
+TEST(GpuExtras, AMaskInBitsIsThatOfReluBehindAProduct) {
+  LOCKSTEP_NEEDS_GPU();
+  for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
+    for (const std::int64_t hidden : {8, 128, 136, 1024}) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(dtype), hidden));
+      OpCase given{.name = "masked",
+                   .inputs = {f32({32, 64}), f32_uniform({64, hidden}, -0.2, 0.2), f32({hidden}),
+                              f32({32, 24}), f32_uniform({hidden, 24}, -0.2, 0.2)},
+                   .build = {},
+                   .differentiable = false};
+      OpCase apart = given;
+      given.build = [dtype](Graph& graph, CaseInputs in) {
+        const auto own = [&](std::size_t i) { return cast(in[i], dtype); };
+        const auto product = graph.add(Op::MatMul, std::vector<Value>{own(0), own(1), own(2)},
+                                       {{"transpose_a", false},
+                                        {"transpose_b", false},
+                                        {"activation", std::string("relu")},
+                                        {"alpha", 0.2},
+                                        {"bits", true}});
+        const auto masked =
+            graph.add(Op::MatMul, std::vector<Value>{own(3), own(4), product[1]},
+                      {{"transpose_a", false}, {"transpose_b", true}, {"masked", true}});
+        return std::vector<Value>{cast(product[0], DType::F32), cast(masked[0], DType::F32)};
+      };
+      apart.build = [](Graph&, CaseInputs in) {
+        const Value y = relu(matmul(in[0], in[1], in[2]));
+        const Value dy = matmul(in[3], in[4], {.transpose_b = true});
+        return std::vector<Value>{y, activation_grad(dy, y, "relu", 0.2)};
+      };
+      CaseRun have(given, build_graph(given, DType::F32).graph, gpu_kernels(), gpu());
+      CaseRun want(apart, build_graph(apart, DType::F32).graph, cpu_kernels());
+      if (dtype != DType::F32) {
+        round_inputs(have.executor(), dtype);
+        round_inputs(want.executor(), dtype);
+      }
+      have.run();
+      want.run();
+      expect_close(have, want, dtype == DType::F32 ? 1e-4 : 2e-2);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -19,6 +19,7 @@ inline const KernelLibrary& offering_kernels() {
       result.add(op, {.name = "interpreted.offering",
                       .make = interpret,
                       .workspace_bytes = workspace_bytes,
+                      .fuses_activation = [](const KernelCall&, std::string_view) { return true; },
                       .offers = [](const KernelCall&, std::string_view) { return true; }});
     }
     add_reference_kernels(result);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "kernels/offering_kernels.h"
 #include "lockstep/autodiff/gradients.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/passes/join_casts.h"
@@ -169,6 +170,63 @@ TEST(JoinCasts, LeavesThemWhereTheBackendTakesNoLists) {
   Graph graph = weighted();
   JoinCasts(Generous(false)).run(graph);
   EXPECT_EQ(all(graph, Op::Cast).size(), 4u);
+}
+
+// relu(x w + b) v, with its gradients; `read`: somebody else wants the gradient before the mask.
+Graph two_layers(DType dtype = DType::F32, const char* kind = "relu", bool read = false) {
+  Graph graph;
+  const Value x = graph.input("x", {dtype, Shape{6, 5}});
+  const Value w = graph.input("w", {dtype, Shape{5, 130}});
+  const Value b = graph.input("b", {dtype, Shape{130}});
+  const Value v = graph.input("v", {dtype, Shape{130, 3}});
+  const Value y = activation(matmul(x, w, b), kind);
+  const Value loss = reduce_sum(square(full_precision(matmul(y, v))));
+  const std::vector<Value> targets = {w, b, v, y};
+  const std::vector<Value> grads = gradients(loss, targets);
+  for (std::size_t i = 0; i < grads.size() - (read ? 0 : 1); ++i) {
+    graph.output(fmt::format("d{}", i), grads[i]);
+  }
+  return graph;
+}
+
+TEST(HandOn, AProductWithReluGivesTheGradientBehindItTheMask) {
+  const Graph graph = optimized(two_layers(DType::F16), true);
+  EXPECT_EQ(count(graph, Op::ActivationGrad), 0) << print(graph);
+  const auto products = all(graph, Op::MatMul);
+  const auto gives =
+      std::ranges::find_if(products, [](auto* node) { return node->attrs.has("bits"); });
+  const auto takes =
+      std::ranges::find_if(products, [](auto* node) { return node->attrs.has("masked"); });
+  ASSERT_TRUE(gives != products.end() && takes != products.end()) << print(graph);
+  ASSERT_EQ((*gives)->outputs.size(), 2u);
+  EXPECT_EQ(graph.type((*gives)->outputs[1]), (ValueType{DType::U8, Shape{6, 32}}));
+  EXPECT_EQ((*takes)->inputs[2], (*gives)->outputs[1]);
+}
+
+TEST(HandOn, TheMaskIsLeftToANodeOfItsOwn) {
+  // Of another function, where the gradient before it is read, and where it is not offered.
+  EXPECT_EQ(count(optimized(two_layers(DType::F32, "tanh"), true), Op::ActivationGrad), 1);
+  EXPECT_EQ(count(optimized(two_layers(DType::F32, "relu", true), true), Op::ActivationGrad), 1);
+  EXPECT_EQ(count(optimized(two_layers(), false), Op::ActivationGrad), 1);
+}
+
+TEST(HandOn, AMaskInBitsGivesTheSameGradients) {
+  Graph masked = two_layers();
+  optimize(masked, offering_kernels());
+  EXPECT_EQ(count(masked, Op::ActivationGrad), 0) << print(masked);
+  const auto have = run_on_random_inputs(std::move(masked), offering_kernels());
+  const auto want = run_on_random_inputs(two_layers(), reference_kernels());
+  ASSERT_EQ(have.size(), 3u);
+  for (const auto& [name, tensor] : want) {
+    const auto a = have.at(name).values<float>();
+    const auto b = tensor.values<float>();
+    ASSERT_EQ(a.size(), b.size());
+    // The sums of columns are added up in another order.
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_NEAR(a[i], b[i], 1e-4f * std::abs(b[i]) + 1e-5f) << name << " " << i;
+    }
+    EXPECT_GT(std::ranges::count_if(b, [](float each) { return each != 0; }), 0) << name;
+  }
 }
 
 }  // namespace

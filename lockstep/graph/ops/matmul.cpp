@@ -22,6 +22,11 @@ std::string operand(const Shape& shape, bool transposed) {
   return shape.str() + (transposed ? "ᵀ" : "");
 }
 
+// A mask of so many rows and columns (matmul.h).
+ValueType mask_of(std::int64_t rows, std::int64_t columns) {
+  return {DType::U8, {rows, (columns + 127) / 128 * 16}};
+}
+
 std::vector<ValueType> infer_matmul(const OpCall& call) {
   require_floating(call, 0, "the left matrix");
   require(call.dtype(1) == call.dtype(0), "the matrices have different types: {} × {}",
@@ -37,8 +42,20 @@ std::vector<ValueType> infer_matmul(const OpCall& call) {
   const std::int64_t n = b[transpose_b ? -2 : -1];
   require(a[transpose_a ? -2 : -1] == b[transpose_b ? -1 : -2], "inner dimensions differ: {} × {}",
           operand(a, transpose_a), operand(b, transpose_b));
-  if (call.inputs.size() > 2) require_type(call, 2, {call.dtype(0), {n}}, "the bias");
+  const bool masked = call.attrs.has("masked");
+  if (masked) {
+    require(a.rank() == 2 && call.inputs.size() == 3 && !call.attrs.has("activation"),
+            "a mask belongs to a product of two matrices, with nothing behind it");
+    require_type(call, 2, mask_of(m, n), "the mask");
+  } else if (call.inputs.size() > 2) {
+    require_type(call, 2, {call.dtype(0), {n}}, "the bias");
+  }
   std::vector<ValueType> outputs = {{call.dtype(0), a.with(-2, m).with(-1, n)}};
+  if (call.attrs.has("bits")) {
+    require(a.rank() == 2 && call.attrs.text_or_empty("activation") == "relu",
+            "a mask is that of ReLU behind a product of two matrices");
+    outputs.push_back(mask_of(m, n));
+  }
   if (call.attrs.has("column_sums")) {
     require(a.rank() == 2 && b.rank() == 2 && !transpose_b && call.inputs.size() == 2 &&
                 !call.attrs.has("activation"),

@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt, with the bias and, where it can, the activation or the gradient of a
-// bias in its epilogue; what is left of them is a sweep of our own.
+// Matrix products by cuBLASLt, with the bias and, where it can, the activation, ReLU's gradient or
+// the gradient of a bias in its epilogue; what is left of them is a sweep of our own.
 #include "lockstep/kernels/cuda/matmul_choice.h"
 
 namespace lockstep {
@@ -43,14 +43,16 @@ class MatmulKernel final : public Kernel {
                .b = binding.inputs[1],
                .bias = product_.tail.biased ? binding.inputs[2] : nullptr,
                .y = binding.outputs[0],
-               .sums = product_.column_sums ? binding.outputs[1] : nullptr};
+               .sums = product_.column_sums ? binding.outputs[1] : nullptr,
+               .bits = product_.bits     ? binding.outputs[1]
+                       : product_.masked ? const_cast<std::byte*>(binding.inputs[2])
+                                         : nullptr};
     workspace_ = binding.workspace;
     // Values lie at multiples of 64 bytes, but gradients that are added up together lie side by
-    // side.
-    if (const std::uint32_t alignment = alignment_of(places_); alignment < kMatmulAlignment) {
-      choose_for(alignment);
-    }
-    descriptors_->set_bias(places_);
+    // side. A mask that does not pay is computed all the same where a node has it.
+    const std::uint32_t alignment = alignment_of(places_);
+    if (alignment < kMatmulAlignment || lacks_mask()) choose_for(alignment);
+    descriptors_->place_epilogue(places_);
   }
 
   void run(Stream& stream) override {
@@ -68,14 +70,27 @@ class MatmulKernel final : public Kernel {
     rest_ = rest_of(product_, choice_.epilogue);
   }
 
-  // Another algorithm for matrices that lie worse than planned, in the same workspace.
+  bool lacks_mask() const {
+    return (product_.bits && !writes_bits(choice_.epilogue)) ||
+           (product_.masked && !reads_bits(choice_.epilogue));
+  }
+
+  // Epilogues to choose from anew, the first that works.
+  std::vector<cublasLtEpilogue_t> other_epilogues() const {
+    if (product_.masked) return {CUBLASLT_EPILOGUE_DRELU};
+    if (product_.bits) {
+      return {product_.tail.biased ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_AUX};
+    }
+    if (is_relu(choice_.epilogue)) return {CUBLASLT_EPILOGUE_DEFAULT};
+    return {choice_.epilogue, CUBLASLT_EPILOGUE_DEFAULT};
+  }
+
+  // Another algorithm than planned, for matrices that lie worse, say, in the same workspace.
   void choose_for(std::uint32_t alignment) {
-    for (const cublasLtEpilogue_t epilogue :
-         {is_relu(choice_.epilogue) ? CUBLASLT_EPILOGUE_DEFAULT : choice_.epilogue,
-          CUBLASLT_EPILOGUE_DEFAULT}) {
+    for (const cublasLtEpilogue_t epilogue : other_epilogues()) {
       choice_.epilogue = epilogue;
       describe();
-      descriptors_->set_bias(places_);
+      descriptors_->place_epilogue(places_);
       const auto choices = descriptors_->suggestions(alignment, granted_, 1);
       if (choices.empty()) continue;
       choice_ = choices.front();
@@ -96,10 +111,12 @@ class MatmulKernel final : public Kernel {
 };
 
 bool supports(const KernelCall& call) {
-  if (!has_cuda_floats(call) || !call.row_major()) return false;
+  const bool bits = call.attrs().has("bits") || call.attrs().has("masked");
+  if (!bits && !has_cuda_floats(call)) return false;
   const DType own = call.in_dtype(0);
-  return call.in_dtype(1) == own && call.output(0).type.dtype == own &&
-         (call.in_count() < 3 || call.in_dtype(2) == own || call.in_dtype(2) == DType::F32);
+  return call.row_major() && call.in_dtype(1) == own && call.output(0).type.dtype == own &&
+         (call.in_count() < 3 || call.attrs().has("masked") || call.in_dtype(2) == own ||
+          call.in_dtype(2) == DType::F32);
 }
 
 // Nothing to multiply: no results, or no terms, when all are zero.
@@ -110,6 +127,7 @@ bool is_empty(const MatmulProduct& p) {
 std::unique_ptr<Kernel> make(const KernelCall& call) {
   const MatmulProduct p = matmul_product_of(call);
   if (!is_empty(p)) return std::make_unique<MatmulKernel>(cuda_context(call), p);
+  if (p.bits || p.masked) fail<InternalError>("[matmul] a mask of an empty product");
   const std::size_t bytes = call.graph.bytes(call.node.outputs[0]);
   return make_cuda_kernel([p, bytes](const Binding& binding, cudaStream_t stream) {
     if (p.column_sums) {
@@ -129,12 +147,24 @@ std::size_t workspace_bytes(const KernelCall& call) {
   return sums > 0 ? sums_offset(own) + sums : own;
 }
 
-// Whether cuBLASLt adds up the columns on its way, at next to no cost.
+// Whether cuBLASLt does it on its way, at next to no cost.
 bool offers(const KernelCall& call, std::string_view extra) {
-  if (extra != "column_sums") return false;
   MatmulProduct p = matmul_product_of(call);
-  p.column_sums = true;
-  return !is_empty(p) && adds_columns(matmul_choice(cuda_context(call), p).epilogue);
+  if (is_empty(p)) return false;
+  const auto epilogue = [&] { return matmul_choice(cuda_context(call), p).epilogue; };
+  if (extra == "column_sums") {
+    p.column_sums = true;
+    return adds_columns(epilogue());
+  }
+  if (extra == "bits") {
+    p.bits = true;
+    return writes_bits(epilogue());
+  }
+  if (extra == "masked") {
+    p.masked = true;
+    return reads_bits(epilogue());
+  }
+  return false;
 }
 
 }  // namespace

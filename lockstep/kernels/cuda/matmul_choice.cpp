@@ -14,9 +14,11 @@ namespace {
 constexpr std::size_t kMostWorkspace = std::size_t{32} << 20;
 constexpr double kSmall = 1e4;  // operations for which measuring is not worth its time
 constexpr double kShort = 1e8;  // operations up to which they take a few microseconds
-// Times what a product takes alone that it may take with the sums of columns. cuBLASLt adds them up
-// on its way in some kernels, and behind others in a second launch, which is not better than ours.
+// Times what a product takes alone that it may take with the sums of columns, or ReLU's mask as
+// bits, written or read. cuBLASLt does these on its way in some kernels; behind others in a second
+// launch, or slowly, which is not better than our own (docs/gpu-performance.md).
 constexpr float kFree = 1.1f;
+constexpr std::int64_t kLongestMaskRest = 16;  // bytes that fill up a row of a mask
 constexpr int kMostMeasured = 8;
 constexpr int kMostMeasuredOfShort = 24;
 
@@ -25,8 +27,12 @@ constexpr int kMostMeasuredOfShort = 24;
 std::vector<cublasLtEpilogue_t> epilogues_for(const MatmulProduct& p) {
   std::vector<cublasLtEpilogue_t> list;
   if (p.column_sums) list.push_back(CUBLASLT_EPILOGUE_BGRADA);
+  if (p.masked) list.push_back(CUBLASLT_EPILOGUE_DRELU);
   const bool bias = p.tail.biased && p.tail.bias_dtype == p.dtype;
   if (bias || !p.tail.biased) {
+    if (p.bits) {
+      list.push_back(bias ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_AUX);
+    }
     if (p.tail.activation == CudaActivation::Relu) {
       list.push_back(bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU);
     }
@@ -47,7 +53,9 @@ class Trial {
         a_count_(p.batches * p.m * p.k),
         b_count_(p.stride_b == 0 ? p.k * p.n : p.batches * p.k * p.n),
         y_bytes_(bytes(p.batches * p.m * p.n)),
-        memory_(bytes(a_count_) + bytes(b_count_) + y_bytes_ + 2 * bytes(p.n) + kMostWorkspace) {
+        bits_bytes_(p.bits || p.masked ? y_bytes_ + bytes(p.m * kLongestMaskRest) : 0),
+        memory_(bytes(a_count_) + bytes(b_count_) + y_bytes_ + 2 * bytes(p.n) + bits_bytes_ +
+                kMostWorkspace) {
     std::byte* next = memory_.data();
     if (next == nullptr) return;
     const auto take = [&](std::size_t size) { return std::exchange(next, next + size); };
@@ -55,6 +63,7 @@ class Trial {
     std::byte* b = take(bytes(b_count_));
     std::byte* bias = take(bytes(p.n));
     places_ = {.a = a, .b = b, .bias = bias, .y = take(y_bytes_), .sums = take(bytes(p.n))};
+    places_.bits = take(bits_bytes_);
     workspace_ = next;
     fill_random(a, p.dtype, a_count_, 1, watch_.stream());
     fill_random(b, p.dtype, b_count_, 2, watch_.stream());
@@ -72,7 +81,7 @@ class Trial {
   // does.
   std::optional<Timed> fastest(MatmulDescriptors& descriptors,
                                const std::vector<MatmulChoice>& choices) {
-    descriptors.set_bias(places_);
+    descriptors.place_epilogue(places_);
     std::optional<Timed> best;
     for (const MatmulChoice& choice : choices) {
       const float best_time = best.value_or(Timed()).time;
@@ -88,7 +97,7 @@ class Trial {
   // Whether a NaN in goes out again. cuBLASLt does not say whether its ReLU lets it through, and a
   // model that has gone wrong must not look as if it had not.
   bool keeps_nan(MatmulDescriptors& descriptors, const MatmulChoice& choice) {
-    descriptors.set_bias(places_);
+    descriptors.place_epilogue(places_);
     check_cuda(
         cudaMemsetAsync(const_cast<std::byte*>(places_.a), 0xff, bytes(a_count_), watch_.stream()),
         "filling a matrix with NaN");
@@ -115,6 +124,7 @@ class Trial {
   std::int64_t a_count_;
   std::int64_t b_count_;
   std::size_t y_bytes_;
+  std::size_t bits_bytes_;  // more than a mask has: a bit an element, in rows of whole 128 bits
   Scratch memory_;
   Stopwatch watch_;
   MatmulPlaces places_;
@@ -164,7 +174,8 @@ std::pair<MatmulChoice, bool> choose(CudaContext& context, CublasLt& library,
   std::optional<Trial::Timed> best;
   for (const cublasLtEpilogue_t epilogue : epilogues_for(p)) {
     // See keeps_nan and kFree.
-    if ((is_relu(epilogue) || adds_columns(epilogue)) && !trial) continue;
+    const bool extra = adds_columns(epilogue) || writes_bits(epilogue) || reads_bits(epilogue);
+    if ((is_relu(epilogue) || extra) && !trial) continue;
     MatmulDescriptors descriptors(library, p, epilogue);
     const std::vector<MatmulChoice> choices =
         descriptors.suggestions(kMatmulAlignment, kMostWorkspace, most);
@@ -173,7 +184,7 @@ std::pair<MatmulChoice, bool> choose(CudaContext& context, CublasLt& library,
     const std::optional<Trial::Timed> timed = trial->fastest(descriptors, choices);
     if (!timed || (is_relu(epilogue) && !trial->keeps_nan(descriptors, timed->choice))) continue;
     if (!best || best->time > kFree * timed->time) best = timed;
-    if (!adds_columns(epilogue)) break;
+    if (!extra) break;
   }
   if (best) return {best->choice, true};
   fail<UsageError>("[matmul] cuBLASLt has no algorithm for {}", p.name());

@@ -31,7 +31,9 @@ MatmulProduct matmul_product_of(const KernelCall& call) {
   p.stride_a = p.m * p.k;
   p.stride_b = b.rank() == 2 ? 0 : p.k * p.n;
   p.tail.dtype = p.dtype;
-  p.tail.biased = call.in_count() > 2;
+  p.bits = call.attrs().has("bits");
+  p.masked = call.attrs().has("masked");
+  p.tail.biased = call.in_count() > 2 && !p.masked;
   if (p.tail.biased) p.tail.bias_dtype = call.in_dtype(2);
   p.tail.activation = cuda_activation(call.attrs().text_or_empty("activation"));
   p.tail.alpha = call.attrs().has("alpha") ? static_cast<float>(call.attrs().real("alpha")) : 0.0f;
@@ -46,7 +48,8 @@ std::string MatmulProduct::name() const {
                      tf32 ? " tf32" : "", batches, m, transpose_a ? "ᵀ" : "", k, n,
                      transpose_b ? "ᵀ" : "", tail.biased ? name_of(tail.bias_dtype) : "none",
                      static_cast<int>(tail.activation)) +
-         (stride_b == 0 && batches > 1 ? " one b" : "") + (column_sums ? " column sums" : "");
+         (stride_b == 0 && batches > 1 ? " one b" : "") + (column_sums ? " column sums" : "") +
+         (bits ? " bits" : "") + (masked ? " masked" : "");
 }
 
 template <class T>
@@ -68,7 +71,10 @@ MatmulDescriptors::MatmulDescriptors(CublasLt& library, const MatmulProduct& p,
   }
   if (adds_columns(epilogue)) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(p.dtype));
   auto* const somewhere = reinterpret_cast<std::byte*>(std::uintptr_t{kLikelyAlignment});
-  set_bias({.bias = somewhere, .sums = somewhere});  // never read
+  place_epilogue({.bias = somewhere, .sums = somewhere, .bits = somewhere});  // never read
+  if (writes_bits(epilogue) || reads_bits(epilogue)) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (p.n + 127) / 128 * 128);
+  }
   a_ = p.transpose_a ? matrix(p, p.m, p.k, p.stride_a) : matrix(p, p.k, p.m, p.stride_a);
   b_ = p.transpose_b ? matrix(p, p.k, p.n, p.stride_b) : matrix(p, p.n, p.k, p.stride_b);
   y_ = matrix(p, p.n, p.m, p.m * p.n);
@@ -81,11 +87,15 @@ MatmulDescriptors::~MatmulDescriptors() {
   if (product_ != nullptr) library_.free_product(product_);
 }
 
-void MatmulDescriptors::set_bias(const MatmulPlaces& places) {
+void MatmulDescriptors::place_epilogue(const MatmulPlaces& places) {
   const void* const bias = places.bias;
   const void* const sums = places.sums;
   if (adds_bias(epilogue_)) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   if (adds_columns(epilogue_)) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, sums);
+  if (writes_bits(epilogue_) || reads_bits(epilogue_)) {
+    void* const bits = places.bits;
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, bits);
+  }
 }
 
 std::vector<MatmulChoice> MatmulDescriptors::suggestions(std::uint32_t alignment,

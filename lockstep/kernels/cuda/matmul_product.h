@@ -25,6 +25,8 @@ struct MatmulProduct {
   bool tf32 = false;
   BiasSweep tail;            // what follows
   bool column_sums = false;  // wanted of b as well, (k, n)
+  bool bits = false;         // wanted of ReLU behind it
+  bool masked = false;       // by such bits
 
   double operations() const {
     return 2.0 * static_cast<double>(batches * m) * static_cast<double>(n * k);
@@ -53,6 +55,14 @@ inline bool adds_columns(cublasLtEpilogue_t epilogue) {
   return epilogue == CUBLASLT_EPILOGUE_BGRADA;
 }
 
+// Whether it writes ReLU's mask, or reads one: an epilogue that is not ours to do without.
+inline bool writes_bits(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_RELU_AUX || epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+}
+inline bool reads_bits(cublasLtEpilogue_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_DRELU;
+}
+
 // Where the matrices of a product lie.
 struct MatmulPlaces {
   const std::byte* a = nullptr;
@@ -60,6 +70,7 @@ struct MatmulPlaces {
   const std::byte* bias = nullptr;
   std::byte* y = nullptr;
   std::byte* sums = nullptr;
+  std::byte* bits = nullptr;  // written or read
 };
 
 // A product with an epilogue in cuBLASLt's descriptors: a is its second operand, b its first.
@@ -70,8 +81,8 @@ class MatmulDescriptors {
   MatmulDescriptors(const MatmulDescriptors&) = delete;
   MatmulDescriptors& operator=(const MatmulDescriptors&) = delete;
 
-  // Where the bias, or what stands in its place, lies for an epilogue that has it.
-  void set_bias(const MatmulPlaces& places);
+  // Where what the epilogue reads and writes lies.
+  void place_epilogue(const MatmulPlaces& places);
   // Algorithms for matrices that lie at multiples of `alignment` bytes, likely the fastest first.
   std::vector<MatmulChoice> suggestions(std::uint32_t alignment, std::size_t workspace_bytes,
                                         int most) const;

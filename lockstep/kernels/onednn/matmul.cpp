@@ -61,7 +61,9 @@ bool fuses(const KernelCall&, std::string_view) {
 }
 
 bool supports(const KernelCall& call) {
-  return call.row_major() && f32_and_not_empty(call) && !call.attrs().has("column_sums");
+  const bool extra =
+      call.attrs().has("column_sums") || call.attrs().has("bits") || call.attrs().has("masked");
+  return call.row_major() && f32_and_not_empty(call) && !extra;
 }
 
 std::unique_ptr<Kernel> make(const KernelCall& call) {

@@ -25,6 +25,9 @@ struct Product {
   bool one_b = false;  // one right matrix for all batches
   bool bias = false;
   bool column_sums = false;  // wanted, of the right matrix
+  bool bits = false;         // wanted, of what is above zero
+  bool masked = false;
+  std::int64_t mask_bytes = 0;  // of a row
 };
 
 Product product_of(const KernelCall& call) {
@@ -37,8 +40,12 @@ Product product_of(const KernelCall& call) {
   p.k = a[p.transpose_a ? -2 : -1];
   p.n = call.out_shape(0)[-1];
   p.one_b = call.in_shape(1).rank() == 2;
-  p.bias = call.in_count() > 2;
+  p.masked = call.attrs().has("masked");
+  p.bias = call.in_count() > 2 && !p.masked;
   p.column_sums = call.attrs().has("column_sums");
+  p.bits = call.attrs().has("bits");
+  if (p.bits) p.mask_bytes = call.out_shape(1)[-1];
+  if (p.masked) p.mask_bytes = call.in_shape(2)[-1];
   return p;
 }
 
@@ -110,6 +117,22 @@ void sum_columns(const Product& p, const T* b, T* y) {
   }
 }
 
+// Bit j of a row's mask, the lowest of a byte first: whether y[j] is above zero.
+template <class T>
+void write_mask(const T* y, std::int64_t n, std::uint8_t* mask, std::int64_t mask_bytes) {
+  std::fill_n(mask, mask_bytes, std::uint8_t{0});
+  for (std::int64_t j = 0; j < n; ++j) {
+    if (y[j] > T(0)) mask[j / 8] |= static_cast<std::uint8_t>(1u << (j % 8));
+  }
+}
+
+template <class T>
+void apply_mask(T* y, std::int64_t n, const std::uint8_t* mask) {
+  for (std::int64_t j = 0; j < n; ++j) {
+    if ((mask[j / 8] >> (j % 8) & 1u) == 0) y[j] = T(0);
+  }
+}
+
 template <class T>
 std::unique_ptr<Kernel> make_matmul_of(const KernelCall& call) {
   return make_kernel([p = product_of(call),
@@ -124,6 +147,10 @@ std::unique_ptr<Kernel> make_matmul_of(const KernelCall& call) {
         T* y = binding.out<T>(0) + row * p.n;
         multiply_row(p, a, b, bias, y);
         activation.apply(y, p.n);
+        if (p.bits) {
+          write_mask(y, p.n, binding.out<std::uint8_t>(1) + row * p.mask_bytes, p.mask_bytes);
+        }
+        if (p.masked) apply_mask(y, p.n, binding.in<std::uint8_t>(2) + row * p.mask_bytes);
       }
     });
     if (p.column_sums) sum_columns(p, binding.in<T>(1), binding.out<T>(1));
