@@ -69,8 +69,11 @@ std::string advice(const History& history) {
   }
   if (text.empty()) {
     text =
-        "The time goes into computation. The nodes above are where to look; more cores or a\n"
-        "  smaller model would make it faster.\n";
+        history.top_ops.empty()  // a GPU runs the step as a whole
+            ? "The time goes into computation. `lockstep bench --ops` shows which nodes take it; "
+              "16-bit precision,\n  more devices or a smaller model would make it faster.\n"
+            : "The time goes into computation. The nodes above are where to look; more cores or "
+              "a\n  smaller model would make it faster.\n";
   }
   return text;
 }

@@ -274,6 +274,15 @@ TEST(Fit, FrozenLayersKeepTheirWeights) {
   EXPECT_FALSE(model.weights()[0].same_bits(after[0]));
 }
 
+TEST(Fit, TheReportSpeaksOfTheNodesAboveOnlyWhereItShowsSome) {
+  History history;
+  history.attribution.compute = 1;
+  EXPECT_EQ(history.report().find("The nodes above"), std::string::npos);
+  EXPECT_NE(history.report().find("`lockstep bench --ops`"), std::string::npos);
+  history.top_ops.push_back({.name = "dense", .seconds = 1, .share = 1});
+  EXPECT_NE(history.report().find("The nodes above"), std::string::npos);
+}
+
 TEST(Fit, TheReportDividesTheWholeTime) {
   const Problem data = make_problem(320);
   Sequential model = make_model();

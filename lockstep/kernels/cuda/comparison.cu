@@ -4,62 +4,47 @@
 namespace lockstep {
 namespace {
 
-struct IsEqual {
+// How two numbers lie to one another; as bits, so that a comparison means several at once.
+constexpr unsigned kLess = 1;
+constexpr unsigned kEqual = 2;
+constexpr unsigned kGreater = 4;
+constexpr unsigned kUnordered = 8;  // one is NaN
+
+// Whether they lie in one of the ways that are meant. One functor for all ops, as each is compiled
+// for every type and the sweep waits for memory anyway.
+struct Lie {
+  unsigned ways;
+
   template <class T>
   __device__ bool operator()(T a, T b) const {
-    return a == b;
-  }
-};
-struct IsNotEqual {
-  template <class T>
-  __device__ bool operator()(T a, T b) const {
-    return a != b;
-  }
-};
-struct IsLess {
-  template <class T>
-  __device__ bool operator()(T a, T b) const {
-    return a < b;
-  }
-};
-struct IsLessEqual {
-  template <class T>
-  __device__ bool operator()(T a, T b) const {
-    return a <= b;
-  }
-};
-struct IsGreater {
-  template <class T>
-  __device__ bool operator()(T a, T b) const {
-    return a > b;
-  }
-};
-struct IsGreaterEqual {
-  template <class T>
-  __device__ bool operator()(T a, T b) const {
-    return a >= b;
+    const unsigned way = a < b ? kLess : a == b ? kEqual : a > b ? kGreater : kUnordered;
+    return (ways & way) != 0;
   }
 };
 
 // The shape rules keep bool out where it has no order.
-template <class F>
-std::unique_ptr<Kernel> make_comparison(const KernelCall& call) {
+std::unique_ptr<Kernel> make_comparison(const KernelCall& call, unsigned ways) {
   const StridedWalk<2> walk = operand_walk<2>(call);
   return cuda_dispatch(call.in_dtype(0), [&](auto zero) {
     using T = decltype(zero);
-    return make_sweep_two<F, T, T, bool>(walk, F());
+    return make_sweep_two<Lie, T, T, bool>(walk, Lie{ways});
   });
+}
+
+template <unsigned kWays>
+std::unique_ptr<Kernel> make(const KernelCall& call) {
+  return make_comparison(call, kWays);
 }
 
 }  // namespace
 
 void add_cuda_comparison(KernelLibrary& library) {
-  add_elementwise(library, Op::Equal, "cuda.equal", make_comparison<IsEqual>);
-  add_elementwise(library, Op::NotEqual, "cuda.not_equal", make_comparison<IsNotEqual>);
-  add_elementwise(library, Op::Less, "cuda.less", make_comparison<IsLess>);
-  add_elementwise(library, Op::LessEqual, "cuda.less_equal", make_comparison<IsLessEqual>);
-  add_elementwise(library, Op::Greater, "cuda.greater", make_comparison<IsGreater>);
-  add_elementwise(library, Op::GreaterEqual, "cuda.greater_equal", make_comparison<IsGreaterEqual>);
+  add_elementwise(library, Op::Equal, "cuda.equal", make<kEqual>);
+  add_elementwise(library, Op::NotEqual, "cuda.not_equal", make<kLess | kGreater | kUnordered>);
+  add_elementwise(library, Op::Less, "cuda.less", make<kLess>);
+  add_elementwise(library, Op::LessEqual, "cuda.less_equal", make<kLess | kEqual>);
+  add_elementwise(library, Op::Greater, "cuda.greater", make<kGreater>);
+  add_elementwise(library, Op::GreaterEqual, "cuda.greater_equal", make<kGreater | kEqual>);
 }
 
 }  // namespace lockstep

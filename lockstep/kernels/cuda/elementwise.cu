@@ -119,6 +119,48 @@ struct Squared {
   }
 };
 
+// Of integers and doubles there is little in a network: they have one functor for all ops of a
+// kind, which looks at each element at the op's number, so that not every op is compiled for every
+// type.
+struct RareBinary {
+  Op op;
+
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    switch (op) {
+      case Op::Add:
+        return Plus()(a, b);
+      case Op::Sub:
+        return Minus()(a, b);
+      case Op::Mul:
+        return Times()(a, b);
+      case Op::Maximum:
+        return Larger()(a, b);
+      default:
+        return Smaller()(a, b);
+    }
+  }
+};
+struct RareUnary {
+  Op op;
+
+  template <class T>
+  __device__ T operator()(T x) const {
+    switch (op) {
+      case Op::Neg:
+        return Negative()(x);
+      case Op::Abs:
+        return Absolute()(x);
+      case Op::Sign:
+        return Sign()(x);
+      default:
+        return Squared()(x);
+    }
+  }
+};
+template <class T>
+constexpr bool kRare = std::is_integral_v<T> || std::is_same_v<T, double>;
+
 // Calls f with a zero of the type of an op's numbers; bool is not among them.
 template <class F>
 std::unique_ptr<Kernel> with_number(const KernelCall& call, F&& f) {
@@ -139,7 +181,11 @@ std::unique_ptr<Kernel> make_binary(const KernelCall& call) {
   const StridedWalk<2> walk = operand_walk<2>(call);
   return with_number(call, [&](auto zero) {
     using T = decltype(zero);
-    return make_sweep_two<F, T, T, T>(walk, F());
+    if constexpr (kRare<T>) {
+      return make_sweep_two<RareBinary, T, T, T>(walk, RareBinary{call.node.op});
+    } else {
+      return make_sweep_two<F, T, T, T>(walk, F());
+    }
   });
 }
 
@@ -166,7 +212,12 @@ template <class F>
 std::unique_ptr<Kernel> make_unary(const KernelCall& call) {
   return with_number(call, [&](auto zero) {
     using T = decltype(zero);
-    return make_sweep_one<F, T, T>(call.out_shape(0).elements(), F());
+    const std::int64_t count = call.out_shape(0).elements();
+    if constexpr (kRare<T>) {
+      return make_sweep_one<RareUnary, T, T>(count, RareUnary{call.node.op});
+    } else {
+      return make_sweep_one<F, T, T>(count, F());
+    }
   });
 }
 

@@ -249,13 +249,21 @@ AxisGroups groups_of(const KernelCall& call) {
 
 enum class Way { Nothing, Rows, Columns, Scattered };
 
+// Of integers and doubles there is little in a network: they are reduced in the one way that takes
+// any axes, and the others need not be compiled for them.
+template <class T>
+constexpr bool kRare = std::is_integral_v<T> || std::is_same_v<T, double>;
+bool is_rare(DType dtype) {
+  return dtype != DType::F32 && dtype != DType::F16 && dtype != DType::BF16;
+}
+
 // Many short columns are a thread's work each: a block would find too little to do.
 Way way_of(const KernelCall& call, const Form& form) {
   constexpr std::int64_t kShort = 128;
   constexpr std::int64_t kMany = 65536;
   const std::int64_t results = call.out_shape(0).elements();
   if (results == 0) return Way::Nothing;
-  if (!form.direct) return Way::Scattered;
+  if (!form.direct || is_rare(call.in_dtype(0))) return Way::Scattered;
   if (form.inner == 1) return Way::Rows;
   const bool small = call.in_shape(0).elements() < kMostIndices;
   const bool short_columns = form.outer > 1 && form.reduced < kShort && results >= kMany;
@@ -269,10 +277,12 @@ std::unique_ptr<Kernel> make_reduction(const KernelCall& call, double scale) {
   const Way way = way_of(call, form);
   return cuda_dispatch(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
+    if (way == Way::Nothing) return make_cuda_kernel([](const Binding&, cudaStream_t) {});
     if constexpr (std::is_same_v<T, bool>) {
       fail<InternalError>("[cuda] a reduction of {}", name_of(call.in_dtype(0)));
+    } else if constexpr (kRare<T>) {
+      return make_cuda_kernel(reduce_any<R, T>(groups, scale));
     } else {
-      if (way == Way::Nothing) return make_cuda_kernel([](const Binding&, cudaStream_t) {});
       if (way == Way::Rows) return make_cuda_kernel(reduce_rows<R, T>(form, scale));
       if (way == Way::Columns) return make_cuda_kernel(reduce_columns_of<R, T>(form, scale));
       if (form.direct) {
@@ -319,7 +329,8 @@ bool supports(const KernelCall& call) {
   const Layout& layout = call.input(0).layout;
   const bool whole = form.direct && form.outer == 1 && form.inner == 1 && layout.blocks.empty();
   if (!whole && !call.row_major()) return false;
-  return form.direct || call.in_shape(0).elements() < kMostIndices;
+  const bool any_size = form.direct && !is_rare(call.in_dtype(0));
+  return any_size || call.in_shape(0).elements() < kMostIndices;
 }
 
 NodeLayouts layouts(const KernelCall& call) {
