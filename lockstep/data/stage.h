@@ -27,6 +27,8 @@ class Stage {
   std::atomic<std::int64_t> items = 0;
   std::atomic<std::int64_t> bytes = 0;
   std::atomic<std::int64_t> busy_ns = 0;  // of all threads, without what its inputs took
+  // Of the threads that read several inputs of it at once (interleave), with what those took.
+  std::atomic<std::int64_t> reading_ns = 0;
   std::atomic<std::int64_t> wait_ns = 0;  // how long whoever asked for an element stood and waited
   std::atomic<int> threads = 1;           // that may work on it at once
 
