@@ -46,12 +46,18 @@ class Stage {
   void decided(std::string text);
   std::vector<std::string> decisions() const;
 
+  // A sentence that its user should know of; said once, however often it is noted.
+  void noted(std::string text);
+  std::vector<std::string> notes() const;
+
  private:
   static constexpr std::size_t kMostDecisions = 32;
+  static constexpr std::size_t kMostNotes = 8;
 
   std::string name_;
   mutable std::mutex mutex_;
   std::vector<std::string> decisions_;
+  std::vector<std::string> notes_;
 };
 
 // Times the work of a stage on this thread: from its construction to its end, without the timers
