@@ -43,12 +43,14 @@ double RandomSequence::normal() {
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
 }
 
+// Words from the last multiple of the bound on would favour small numbers and are drawn again.
 std::uint64_t RandomSequence::below(std::uint64_t bound) {
-  const std::uint64_t limit = ~std::uint64_t{0} - (~std::uint64_t{0} % bound);
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
   for (;;) {
     const std::uint64_t high = next();
     const std::uint64_t word = high << 32 | next();
-    if (word < limit) return word % bound;
+    // The multiple is among the last numbers: below them there is no need to know which it is.
+    if (word < kMost - bound || word < kMost - kMost % bound) return word % bound;
   }
 }
 

@@ -96,11 +96,24 @@ using Generator = std::function<std::function<std::optional<Element>()>(std::uin
 using SeekingGenerator =
     std::function<std::function<std::optional<Element>()>(std::uint64_t epoch, std::int64_t from)>;
 
+// A pass that can write down where it is: in a text of its own, of any bytes.
+struct SavingPass {
+  std::function<std::optional<Element>()> next;
+  std::function<std::string()> save;
+};
+// Begins a pass; or, with what save() of an earlier one returned, goes on from there.
+using ResumingGenerator =
+    std::function<SavingPass(std::uint64_t epoch, const std::optional<std::string>& state)>;
+
+// A plain generator has no position but the number of its elements: a restored one is called again
+// for all that came before, in time of the data, not of the state. With one of these it is not:
+//   .seek    for a generator that can begin at any number;
+//   .resume  for one that knows where it is by something else, such as the state of its random
+//            numbers, or an offset in a file.
 struct GeneratorOptions {
   std::vector<ElementSpec> spec = {};
-  // Where it is given, a restored position begins with a call of it. Otherwise the generator has to
-  // make again all that came before, and a position in it is one in time of the data.
   SeekingGenerator seek = {};
+  ResumingGenerator resume = {};
   std::string name = {};
   OnError on_error = OnError::Raise;
   std::optional<std::int64_t> cardinality = {};
@@ -128,7 +141,7 @@ class Dataset {
 
   // Slices of tensors along axis 0, which all share: element i is {t0[i], t1[i], …}.
   static Dataset from_tensors(std::vector<Tensor> tensors);
-  // Elements of the user's own making.
+  // Elements of the user's own making; the generator may be null where an option replaces it.
   static Dataset from_generator(Generator generator, GeneratorOptions options);
   // 0, 1, …, count - 1, as i64 scalars.
   static Dataset range(std::int64_t count);

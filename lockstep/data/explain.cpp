@@ -24,6 +24,7 @@ StageReport report_of(Stage& stage, int depth) {
     report.fill = static_cast<double>(stage.fill_sum) / static_cast<double>(fills);
   }
   report.decisions = stage.decisions();
+  report.notes = stage.notes();
   return report;
 }
 
@@ -132,6 +133,7 @@ std::string PipelineReport::text() const {
     for (const std::string& decision : stage.decisions) {
       text += fmt::format("{} chose {}\n", stage.name, decision);
     }
+    for (const std::string& note : stage.notes) text += fmt::format("{}: {}\n", stage.name, note);
   }
   if (skipped > 0) {
     text += fmt::format("Passed over {} elements:\n", skipped);

@@ -16,7 +16,8 @@ namespace lockstep {
 class Iterator {
  public:
   virtual ~Iterator() = default;
-  // The next element; nothing at the end. Its tensors may be used until the next call.
+  // The next element; nothing at the end. Its tensors stay as they are for as long as they are
+  // held.
   virtual std::optional<Element> next() = 0;
   // The position, epoch and shard included, as bytes; exact for every transformation.
   virtual std::string save() const = 0;

@@ -18,6 +18,7 @@ struct StageReport {
   std::int64_t capacity = 0;  // of its queue; 0 where it has none
   double fill = 0;            // how full the queue was on average, when something was taken out
   std::vector<std::string> decisions;  // what AUTOTUNE chose, and why
+  std::vector<std::string> notes;      // what else is worth knowing, a sentence each
 };
 
 struct PipelineReport {

@@ -176,6 +176,17 @@ std::vector<std::string> Stage::decisions() const {
   return decisions_;
 }
 
+void Stage::noted(std::string text) {
+  std::lock_guard lock(mutex_);
+  const bool known = std::ranges::find(notes_, text) != notes_.end();
+  if (!known && notes_.size() < kMostNotes) notes_.push_back(std::move(text));
+}
+
+std::vector<std::string> Stage::notes() const {
+  std::lock_guard lock(mutex_);
+  return notes_;
+}
+
 Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder)
     : budget_(filled_in(budget)),
       memory_(memory),

@@ -27,6 +27,8 @@ class Stage {
   std::atomic<std::int64_t> items = 0;
   std::atomic<std::int64_t> bytes = 0;
   std::atomic<std::int64_t> busy_ns = 0;  // of all threads, without what its inputs took
+  // Of the threads that read several inputs of it at once (interleave), with what those took.
+  std::atomic<std::int64_t> reading_ns = 0;
   std::atomic<std::int64_t> wait_ns = 0;  // how long whoever asked for an element stood and waited
   std::atomic<int> threads = 1;           // that may work on it at once
 
@@ -44,12 +46,18 @@ class Stage {
   void decided(std::string text);
   std::vector<std::string> decisions() const;
 
+  // A sentence that its user should know of; said once, however often it is noted.
+  void noted(std::string text);
+  std::vector<std::string> notes() const;
+
  private:
   static constexpr std::size_t kMostDecisions = 32;
+  static constexpr std::size_t kMostNotes = 8;
 
   std::string name_;
   mutable std::mutex mutex_;
   std::vector<std::string> decisions_;
+  std::vector<std::string> notes_;
 };
 
 // Times the work of a stage on this thread: from its construction to its end, without the timers

@@ -18,14 +18,16 @@ constexpr std::size_t kMostBuffer = 256;
 
 }  // namespace
 
-ThreadTuner::ThreadTuner(Runtime& runtime, Stage& stage, int threads, std::int64_t now)
+ThreadTuner::ThreadTuner(Runtime& runtime, Stage& stage, const std::atomic<std::int64_t>& busy_ns,
+                         int threads, std::int64_t now)
     : runtime_(runtime),
       stage_(stage),
+      busy_ns_(busy_ns),
       tunes_(threads == AUTOTUNE),
       // Another round of a repeated data set begins with what was found out before.
       threads_(tunes_ ? stage.threads.load() : threads),
       since_ns_(now),
-      busy_before_(stage.busy_ns),
+      busy_before_(busy_ns),
       items_before_(stage.items),
       waited_before_(runtime.consumer_wait_ns) {
   stage_.threads = threads_;
@@ -35,7 +37,11 @@ void ThreadTuner::change(int threads, const std::string& why) {
   stepped_down_ = threads < threads_;
   threads_ = threads;
   stage_.threads = threads;
-  stage_.decided(fmt::format("{} thread{}: {}", threads, threads == 1 ? "" : "s", why));
+  say(why);
+}
+
+void ThreadTuner::say(const std::string& why) {
+  stage_.decided(fmt::format("{} thread{}: {}", threads_, threads_ == 1 ? "" : "s", why));
 }
 
 void ThreadTuner::look(std::int64_t now) {
@@ -43,7 +49,7 @@ void ThreadTuner::look(std::int64_t now) {
   const std::int64_t elapsed = now - since_ns_;
   const std::int64_t items = stage_.items - items_before_;
   if (elapsed < kLookEvery || items < kLeastItems) return;
-  const std::int64_t busy = stage_.busy_ns - busy_before_;
+  const std::int64_t busy = busy_ns_ - busy_before_;
   const auto wall = static_cast<double>(elapsed);
   const double waiting = static_cast<double>(runtime_.consumer_wait_ns - waited_before_) / wall;
   const double in_use = static_cast<double>(busy) / wall;  // threads, on average
@@ -61,9 +67,14 @@ void ThreadTuner::look(std::int64_t now) {
     change(threads_ - 1, fmt::format("the consumer takes {:.0f} elements a second, which {:.1f} "
                                      "threads make in {:.2f} ms each",
                                      static_cast<double>(items) / wall * 1e9, in_use, cost_ms));
+  } else if (stage_.decisions().empty()) {
+    say(
+        fmt::format("the consumer waited {:.0f}% of the time, {:.1f} threads were busy with {:.2f} "
+                    "ms an element, and there are {} cores",
+                    100 * waiting, in_use, cost_ms, runtime_.cores()));
   }
   since_ns_ = now;
-  busy_before_ = stage_.busy_ns;
+  busy_before_ = busy_ns_;
   items_before_ = stage_.items;
   waited_before_ = runtime_.consumer_wait_ns;
 }

@@ -3,7 +3,9 @@
 // better left to others.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <string>
 
 #include "lockstep/data/runtime.h"
 
@@ -14,8 +16,10 @@ namespace lockstep {
 // and not tried again for a long while: so it settles.
 class ThreadTuner {
  public:
-  // `threads`: a number that stays, or AUTOTUNE.
-  ThreadTuner(Runtime& runtime, Stage& stage, int threads, std::int64_t now);
+  // `threads`: a number that stays, or AUTOTUNE. `busy_ns` is how long its threads were at work so
+  // far: a counter of the stage's.
+  ThreadTuner(Runtime& runtime, Stage& stage, const std::atomic<std::int64_t>& busy_ns, int threads,
+              std::int64_t now);
 
   int threads() const { return threads_; }
   // To be called now and then, by one thread at a time; looks again when enough has happened.
@@ -23,9 +27,11 @@ class ThreadTuner {
 
  private:
   void change(int threads, const std::string& why);
+  void say(const std::string& why);
 
   Runtime& runtime_;
   Stage& stage_;
+  const std::atomic<std::int64_t>& busy_ns_;
   bool tunes_;
   int threads_;
   std::int64_t since_ns_;

@@ -12,11 +12,13 @@
 
 namespace lockstep {
 
-// Deals out the elements of an iterator: whole batches in pieces, or batch after batch.
+// Deals out the elements of an iterator: whole batches in pieces, or batch after batch. They lie
+// where they were assembled, in memory that the replicas' devices copy by themselves.
 class Dealer {
  public:
   enum class Deal { Pieces, Batches };
-  Dealer(const Dataset& batches, int replicas, Deal deal, std::size_t parts, std::uint64_t epoch);
+  Dealer(const Dataset& batches, Strategy strategy, Deal deal, std::size_t parts,
+         std::uint64_t epoch);
   ~Dealer();
 
   // The parts of the next batch; none behind the last. Where batches run out in mid-round, the
@@ -27,7 +29,7 @@ class Dealer {
  private:
   void expect_parts(const Element& element) const;
 
-  int replicas_;
+  Strategy strategy_;  // whose devices' memory the iterator uses
   Deal deal_;
   std::size_t parts_;
   std::unique_ptr<Iterator> iterator_;
@@ -39,8 +41,8 @@ class DistributedDataset {
  public:
   using Element = std::array<PerReplica, Parts>;
 
-  DistributedDataset(Dataset batches, int replicas, Dealer::Deal deal)
-      : batches_(std::move(batches)), replicas_(replicas), deal_(deal) {}
+  DistributedDataset(Dataset batches, Strategy strategy, Dealer::Deal deal)
+      : batches_(std::move(batches)), strategy_(std::move(strategy)), deal_(deal) {}
 
   class iterator {
    public:
@@ -65,20 +67,20 @@ class DistributedDataset {
     Element element_;
   };
   iterator begin() {
-    return iterator(std::make_shared<Dealer>(batches_, replicas_, deal_, Parts, epoch_++));
+    return iterator(std::make_shared<Dealer>(batches_, strategy_, deal_, Parts, epoch_++));
   }
   iterator end() { return iterator(); }
 
  private:
   Dataset batches_;
-  int replicas_;
+  Strategy strategy_;
   Dealer::Deal deal_;
   std::uint64_t epoch_ = 0;
 };
 
 template <std::size_t Parts>
 DistributedDataset<Parts> Strategy::distribute(const Dataset& batches) const {
-  return DistributedDataset<Parts>(batches, num_replicas_in_sync(), Dealer::Deal::Pieces);
+  return DistributedDataset<Parts>(batches, *this, Dealer::Deal::Pieces);
 }
 
 template <std::size_t Parts>
@@ -87,7 +89,7 @@ DistributedDataset<Parts> Strategy::distribute_from_function(
   const InputContext context{.num_input_pipelines = 1,
                              .input_pipeline_id = 0,
                              .num_replicas_in_sync = num_replicas_in_sync()};
-  return DistributedDataset<Parts>(f(context), num_replicas_in_sync(), Dealer::Deal::Batches);
+  return DistributedDataset<Parts>(f(context), *this, Dealer::Deal::Batches);
 }
 
 }  // namespace lockstep

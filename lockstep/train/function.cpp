@@ -22,6 +22,13 @@ std::string result_name(std::size_t i) {
   return fmt::format("result{}", i);
 }
 
+// Read from where it lies if the device can, else copied; not at all where nothing depends on it.
+void put(Executor& executor, const std::string& name, const Tensor& argument) {
+  if (!executor.has_input(name) || argument.bytes() == 0) return;
+  if (executor.lend(name, argument.buffer(), argument.offset())) return;
+  executor.input(name).copy_from(argument);
+}
+
 }  // namespace
 
 Gradients gradients(const LossPair& loss, const std::vector<VariableRef>& parameters) {
@@ -209,8 +216,7 @@ std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& ar
       ScopedSpan span(session.track(r), "copy batch", SpanKind::Input);
       executor.await_inputs();
       for (std::size_t i = 0; i < arguments.size(); ++i) {
-        const std::string name = argument_name(i);
-        if (executor.has_input(name)) executor.input(name).copy_from(arguments[i].at(r));
+        put(executor, argument_name(i), arguments[i].at(r));
       }
       if (executor.has_input(kRandomStateInput)) {
         Tensor state = executor.input(kRandomStateInput);

@@ -158,6 +158,11 @@ std::vector<std::string> Replicas::names() const {
   return names;
 }
 
+Device* Replicas::batch_memory() const {
+  Device& first = device(0);
+  return first.shares_host_memory() ? nullptr : &first.allocate_host(0)->device();
+}
+
 const KernelLibrary& Replicas::kernels(int replica) {
   if (device(replica).kind() == DeviceKind::Cpu) return cpu_kernels();
   const std::lock_guard lock(kernels_mutex_);

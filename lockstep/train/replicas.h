@@ -59,6 +59,8 @@ class Replicas {
   int size() const { return static_cast<int>(devices_.size()); }
   Device& device(int replica) const { return *devices_[static_cast<std::size_t>(replica)]; }
   std::vector<std::string> names() const;
+  // Where batches lie best: memory of the host that the devices copy by themselves; null: anywhere.
+  Device* batch_memory() const;
   // What computes on a replica; made when it is first asked for.
   const KernelLibrary& kernels(int replica);
   // Of a stream of the plan; none where the replica is alone.

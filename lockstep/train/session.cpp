@@ -51,7 +51,7 @@ const KernelLibrary& Session::kernels(int replica) const {
 }
 
 Device* Session::batch_memory() const {
-  return device().shares_host_memory() ? nullptr : &device().allocate_host(0)->device();
+  return replicas_->batch_memory();
 }
 
 void Session::make_executors(std::span<ExecutorOrder> orders) {

@@ -72,7 +72,7 @@ class Session {
   const std::shared_ptr<Replicas>& shared_replicas() const { return replicas_; }
   int size() const { return replicas_->size(); }
   Device& device() const { return replicas_->device(0); }
-  // Where batches lie best: memory of the host that the devices copy by themselves; null: anywhere.
+  // Where batches lie best: Replicas::batch_memory.
   Device* batch_memory() const;
   Recorder& recorder() { return *recorder_; }
   // What a replica does stands on its track. On a replica that is alone and run by the caller, so

@@ -5,6 +5,7 @@
 
 #include "data/positions.h"
 #include "lockstep/data/explain.h"
+#include "lockstep/data/node.h"
 #include "lockstep/data/tuner.h"
 #include "lockstep/profile/recorder.h"
 
@@ -120,7 +121,7 @@ class Clockwork {
 
 TEST(Autotune, ThreadsFollowTheConsumerAndSettle) {
   Clockwork clock;
-  ThreadTuner tuner(clock.runtime_, clock.stage_, AUTOTUNE, clock.now_);
+  ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
   EXPECT_EQ(tuner.threads(), 1);
   clock.pass(tuner, 0.5, 1.0);
   EXPECT_EQ(tuner.threads(), 2);
@@ -143,9 +144,21 @@ TEST(Autotune, ThreadsFollowTheConsumerAndSettle) {
   EXPECT_TRUE(contains(clock.stage_.decisions()[0], "2 threads: the consumer waited"))
       << clock.stage_.decisions()[0];
 
-  ThreadTuner fixed(clock.runtime_, clock.stage_, 3, clock.now_);
+  ThreadTuner fixed(clock.runtime_, clock.stage_, clock.stage_.busy_ns, 3, clock.now_);
   clock.pass(fixed, 0.9, 3.0);
   EXPECT_EQ(fixed.threads(), 3);
+}
+
+TEST(Autotune, SaysWhyItLeftThingsAsTheyWere) {
+  Clockwork clock;
+  ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
+  clock.pass(tuner, 0.0, 0.3);
+  clock.pass(tuner, 0.0, 0.3);
+  EXPECT_EQ(tuner.threads(), 1);
+  ASSERT_EQ(clock.stage_.decisions().size(), 1u);
+  EXPECT_EQ(clock.stage_.decisions()[0],
+            "1 thread: the consumer waited 0% of the time, 0.3 threads were busy with 3.00 ms an "
+            "element, and there are 4 cores");
 }
 
 TEST(Autotune, QueuesGrowWithinTheBudgetAndGiveItBack) {
@@ -167,15 +180,132 @@ TEST(Autotune, QueuesGrowWithinTheBudgetAndGiveItBack) {
   EXPECT_EQ(clock.runtime_.reserved(), 0u);
 }
 
+// Takes elements until a stage has so many threads, or there are no more: how long that takes is
+// the machine's affair.
+PipelineReport report_with(const Dataset& dataset, const std::string& name, int threads) {
+  const auto iterator = dataset.iterator();
+  while (stage(iterator->report(), name).threads != threads && iterator->next()) {
+  }
+  return iterator->report();
+}
+
 TEST(Autotune, SaysInTheReportWhatItChose) {
-  const PipelineReport report = numbers(3000)
-                                    .map(slow, {.parallel = AUTOTUNE, .name = "slow"})
-                                    .batch(8)
-                                    .prefetch(AUTOTUNE)
-                                    .with_budget({.cores = 2})
-                                    .explain({.seconds = 1});
+  const PipelineReport report = report_with(numbers(30000)
+                                                .map(slow, {.parallel = AUTOTUNE, .name = "slow"})
+                                                .batch(8)
+                                                .prefetch(AUTOTUNE)
+                                                .with_budget({.cores = 2}),
+                                            "map slow", 2);
   EXPECT_EQ(stage(report, "map slow").threads, 2) << report.text();
   EXPECT_TRUE(contains(report.text(), "map slow chose 2 threads")) << report.text();
+}
+
+// An interleave of data sets whose elements take a while to make, and the consumer it has: the test
+// says how long that waited.
+class TunedInterleave {
+ public:
+  explicit TunedInterleave(int parallel, int cores, int begin_with = 1)
+      : dataset_(Dataset::range(4).interleave(
+            [](const Element&) {
+              return numbers(kEach).map(slow, {.spec = {{DType::I64, {}}}});
+            },
+            {.cycle = 4, .parallel = parallel})),
+        runtime_(std::make_shared<Runtime>(Budget{.cores = cores, .memory_bytes = 1 << 20}, host(),
+                                           nullptr)),
+        stage_(runtime_->stage(*dataset_.node())) {
+    stage_.threads = begin_with;
+    input_ = std::make_unique<Input>(
+        dataset_.node(), Context{.epoch = 0, .shard = 0, .shards = 1, .runtime = runtime_});
+  }
+
+  // Takes elements, with something in between, until a condition holds or there are no more. The
+  // order is the same whatever the threads.
+  template <class Condition, class Between>
+  void take_until(Condition holds, Between between) {
+    while (!holds()) {
+      const std::optional<Element> element = input_->next();
+      if (!element) return;
+      EXPECT_EQ(element->front().item(), static_cast<double>(taken_ / 4));
+      ++taken_;
+      most_ = std::max(most_, stage_.threads.load());
+      between(*element);
+    }
+  }
+  auto threads_are(int count) {
+    return [this, count] { return stage_.threads == count; };
+  }
+  auto more_were_taken(std::int64_t count) {
+    return [this, end = taken_ + count] { return taken_ == end; };
+  }
+  auto waiting() {
+    return [this](const Element&) { runtime_->consumer_wait_ns += 1'000'000'000; };
+  }
+
+  static constexpr std::int64_t kEach = 5000;
+  Dataset dataset_;
+  std::shared_ptr<Runtime> runtime_;
+  Stage& stage_;
+  std::unique_ptr<Input> input_;
+  std::int64_t taken_ = 0;
+  int most_ = 0;  // threads
+};
+
+TEST(Autotune, InterleaveGetsThreadsWhileTheConsumerWaits) {
+  TunedInterleave tuned(AUTOTUNE, 2);
+  tuned.take_until(tuned.threads_are(2), tuned.waiting());
+  EXPECT_EQ(tuned.stage_.threads, 2);
+  ASSERT_FALSE(tuned.stage_.decisions().empty());
+  EXPECT_TRUE(contains(tuned.stage_.decisions().back(), "2 threads: the consumer waited"))
+      << tuned.stage_.decisions().back();
+  tuned.take_until(tuned.more_were_taken(1000), tuned.waiting());
+  EXPECT_EQ(tuned.most_, 2);  // there are no more cores
+}
+
+TEST(Autotune, InterleaveStaysSmallForAConsumerThatDoesNotWait) {
+  TunedInterleave tuned(AUTOTUNE, 3);
+  const auto it_looked = [&] { return !tuned.stage_.decisions().empty(); };
+  tuned.take_until(it_looked, [](const Element&) {});
+  tuned.take_until(tuned.more_were_taken(1000), [](const Element&) {});
+  EXPECT_EQ(tuned.most_, 1);
+  ASSERT_EQ(tuned.stage_.decisions().size(), 1u);
+  EXPECT_TRUE(contains(tuned.stage_.decisions()[0], "1 thread: the consumer waited 0%"))
+      << tuned.stage_.decisions()[0];
+}
+
+TEST(Autotune, InterleaveGivesThreadsBackThatAreNotNeeded) {
+  TunedInterleave tuned(AUTOTUNE, 3, 3);
+  // The consumer is busy with each element for longer than one takes to be made.
+  tuned.take_until(tuned.threads_are(1), [](const Element& element) {
+    for (int i = 0; i < 5; ++i) slow(element);
+  });
+  EXPECT_EQ(tuned.stage_.threads, 1);
+  EXPECT_EQ(tuned.most_, 3);
+  ASSERT_FALSE(tuned.stage_.decisions().empty());
+  EXPECT_TRUE(contains(tuned.stage_.decisions().back(), "1 thread: the consumer takes"))
+      << tuned.stage_.decisions().back();
+}
+
+TEST(Autotune, InterleaveKeepsANumberThatWasGiven) {
+  TunedInterleave tuned(2, 3);
+  tuned.take_until(tuned.more_were_taken(1000), tuned.waiting());
+  EXPECT_EQ(tuned.taken_, 1000);
+  EXPECT_EQ(tuned.most_, 2);
+  EXPECT_TRUE(tuned.stage_.decisions().empty());
+}
+
+TEST(Autotune, InterleaveSaysInTheReportWhatItChose) {
+  const PipelineReport report =
+      report_with(Dataset::range(4)
+                      .interleave(
+                          [](const Element&) {
+                            return numbers(5000).map(slow, {.spec = {{DType::I64, {}}}});
+                          },
+                          {.parallel = AUTOTUNE})
+                      .with_budget({.cores = 2}),
+                  "interleave", 2);
+  EXPECT_EQ(stage(report, "interleave").threads, 2) << report.text();
+  EXPECT_TRUE(contains(report.text(), "interleave chose 2 threads: the consumer waited"))
+      << report.text();
 }
 
 }  // namespace

@@ -60,6 +60,96 @@ TEST(Generator, OneThatCanSeekNeedNotMakeWhatCameBefore) {
   EXPECT_TRUE(all_of(dataset.skip(13)).empty());
 }
 
+// Numbers that each depend on the one before: a pass is where it is by the last of them.
+ResumingGenerator chained(std::int64_t count, std::int64_t& made) {
+  return [count, &made](std::uint64_t epoch, const std::optional<std::string>& state) {
+    struct Chain {
+      std::int64_t at = 0;
+      std::int64_t last = 0;
+    };
+    auto chain = std::make_shared<Chain>();
+    chain->last = static_cast<std::int64_t>(epoch);
+    if (state) std::memcpy(chain.get(), state->data(), sizeof(Chain));
+    return SavingPass{.next = [chain, count, &made]() -> std::optional<Element> {
+                        ++made;
+                        if (chain->at == count) return std::nullopt;
+                        ++chain->at;
+                        chain->last = (5 * chain->last + 3) % 101;
+                        return Element{Tensor::scalar(chain->last)};
+                      },
+                      .save =
+                          [chain] {
+                            return std::string(reinterpret_cast<const char*>(chain.get()),
+                                               sizeof(Chain));
+                          }};
+  };
+}
+
+TEST(Generator, OneThatSavesItsStateNeedNotMakeWhatCameBefore) {
+  std::int64_t made = 0;
+  const Dataset dataset =
+      Dataset::from_generator(nullptr, {.spec = kNumber, .resume = chained(500, made)});
+  const std::vector<std::int64_t> all = numbers_of(dataset);
+  ASSERT_EQ(all.size(), 500u);
+  const auto iterator = dataset.iterator();
+  rest_of(*iterator, 490);
+  const auto restored = dataset.iterator();
+  made = 0;
+  restored->restore(iterator->save());
+  EXPECT_EQ(numbers_of(rest_of(*restored)), std::vector(all.begin() + 490, all.end()));
+  EXPECT_EQ(made, 11);
+  EXPECT_TRUE(restored->report().stages.back().notes.empty());
+  // Below others that run ahead, a few more are made, but never all.
+  const Dataset ahead = dataset.batch(7).prefetch(3);
+  const auto batches = ahead.iterator();
+  rest_of(*batches, 70);
+  const auto later = ahead.iterator();
+  made = 0;
+  later->restore(batches->save());
+  EXPECT_EQ(later->next()->front().values<std::int64_t>()[0], all[490]);
+  EXPECT_LT(made, 250);
+  const Dataset few =
+      Dataset::from_generator(nullptr, {.spec = kNumber, .resume = chained(12, made)});
+  expect_positions_hold("resuming", few);
+  expect_positions_hold("resuming below others",
+                        few.shuffle({.buffer = 4, .seed = 2}).batch(2).repeat(2).prefetch(2));
+}
+
+TEST(Generator, SaysThatAPositionIsReplayedAndWhatAvoidsThat) {
+  const Dataset dataset =
+      Dataset::from_generator([](std::uint64_t) { return counting(0, 12); }, {.spec = kNumber});
+  const std::string text = dataset.explain().text();
+  EXPECT_TRUE(contains(text, "makes all elements before it again")) << text;
+  EXPECT_TRUE(contains(text, "GeneratorOptions::seek or resume")) << text;
+  const auto iterator = dataset.iterator();
+  rest_of(*iterator, 9);
+  const auto restored = dataset.iterator();
+  restored->restore(iterator->save());
+  rest_of(*restored);
+  const std::string again = restored->report().text();
+  EXPECT_TRUE(contains(again, "generator: made 9 elements again")) << again;
+  const auto seek = [](std::uint64_t, std::int64_t from) { return counting(from, 12); };
+  EXPECT_TRUE(Dataset::from_generator(nullptr, {.spec = kNumber, .seek = seek})
+                  .explain()
+                  .stages.back()
+                  .notes.empty());
+}
+
+TEST(Generator, AStateThatCannotBeSavedIsAnErrorThatSaysWhere) {
+  const auto resume = [](std::uint64_t, const std::optional<std::string>&) {
+    return SavingPass{.next = counting(0, 12),
+                      .save = []() -> std::string { throw std::runtime_error("no pen"); }};
+  };
+  const auto iterator =
+      Dataset::from_generator(nullptr, {.spec = kNumber, .resume = resume}).iterator();
+  rest_of(*iterator, 2);
+  EXPECT_EQ(message_of<DataError>([&] { iterator->save(); }),
+            "[generator] saving the state behind 2 elements of epoch 0: no pen");
+  const auto seek = [](std::uint64_t, std::int64_t from) { return counting(from, 12); };
+  EXPECT_THROW(Dataset::from_generator(nullptr, {.spec = kNumber, .seek = seek, .resume = resume}),
+               UsageError);
+}
+
 Dataset failing_at(std::int64_t bad, OnError on_error) {
   return Dataset::from_generator(
       [bad](std::uint64_t) -> Function {

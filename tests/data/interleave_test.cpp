@@ -99,7 +99,7 @@ TEST(Interleave, PositionsHoldForAnyNumberOfThreads) {
   for (const std::vector<std::int64_t>& lengths : kLengths) {
     for (const auto& [cycle, block] : {std::pair(1, 1), std::pair(3, 1), std::pair(2, 3)}) {
       Variants variants{"interleave", {}};
-      for (const int parallel : {1, 2, 4}) {
+      for (const int parallel : {1, 2, 4, AUTOTUNE}) {
         variants.datasets.push_back(
             interleaved(lengths, {.cycle = cycle, .block = block, .parallel = parallel}));
       }

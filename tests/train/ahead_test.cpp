@@ -6,6 +6,9 @@
 #include <mutex>
 
 #include "late_device.h"
+#include "lockstep/train/distributed.h"
+#include "lockstep/train/function.h"
+#include "lockstep/train/session.h"
 #include "temporary_folder.h"
 #include "train/problem.h"
 
@@ -230,6 +233,65 @@ TEST_P(RunningAhead, TheDeviceReadsSamplesWhereTheyWereWritten) {
   for (const std::byte* source : device_.sources()) elsewhere += written.contains(source) ? 0 : 1;
   EXPECT_EQ(elsewhere, 1) << "of " << device_.sources().size();
   EXPECT_GE(device_.sources().size(), 4u);
+}
+
+// One replica on such a device, for loops of the user's own.
+class LateStrategy final : public Strategy {
+ public:
+  explicit LateStrategy(LateDevice& device) : Strategy(made(device)) {}
+
+ private:
+  static Impl made(LateDevice& device) {
+    const auto replicas = std::make_shared<Replicas>(&device);
+    return {.replicas = replicas,
+            .session = std::make_shared<Session>(SessionOptions{
+                .replicas = replicas, .kernels = &cpu_kernels(), .seed = with_adam().seed})};
+  }
+};
+
+TEST_P(RunningAhead, InALoopOfOnesOwnTheDeviceReadsSamplesWhereTheyWereWritten) {
+  const Problem data = make_problem(kSamples);
+  for (const bool from_function : {false, true}) {
+    SCOPED_TRACE(from_function ? "batch after batch" : "in pieces");
+    std::mutex mutex;
+    std::set<const std::byte*> written;
+    const auto write = [&](const Element& element, RandomSequence&, std::span<Tensor> to) {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_from(element[i]);
+      const std::lock_guard lock(mutex);
+      for (const Tensor& each : to) written.insert(each.raw());
+    };
+    const Dataset samples = Dataset::from_tensors({data.x, data.y});
+    const Dataset batches =
+        samples.map_into(write, {.spec = {{DType::F32, {kFeatures}}, {DType::I32, {}}}})
+            .batch(2 * kBatch)  // labels of less than 64 bytes go with the step
+            .prefetch();
+    LateDevice device(GetParam());
+    const LateStrategy strategy(device);
+    Sequential model = make_model();
+    const Optimizer optimizer = Adam({.learning_rate = 0.01});
+    Function step = strategy.function([&](Value x, Value y) {
+      const LossPair loss = sparse_categorical_crossentropy(y, model(x, {.training = true}));
+      optimizer.apply(gradients(loss, model.trainable_variables()));
+      return loss;
+    });
+    auto dealt =
+        from_function
+            ? strategy.distribute_from_function([&](const InputContext&) { return batches; })
+            : strategy.distribute(batches);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      for (auto& [x, y] : dealt) strategy.run(step, x, y);
+    }
+    // The last batch has 5 rows, whose labels are 20 bytes, copied by the host.
+    int elsewhere = 0;
+    for (const std::byte* source : device.sources()) elsewhere += written.contains(source) ? 0 : 1;
+    EXPECT_EQ(elsewhere, 1) << "of " << device.sources().size();
+    EXPECT_GE(device.sources().size(), 4u);
+
+    Sequential expected = make_model();
+    expected.compile(on_host());
+    expected.fit(samples.batch(2 * kBatch), {.epochs = 2});
+    EXPECT_TRUE(same_weights(expected, model));
+  }
 }
 
 TEST_P(RunningAhead, ThePartsOfTheTimeAddUp) {

@@ -1,6 +1,7 @@
 // Elements of the user's own making. The position is how many calls were made: a function has no
-// other that could be written down. To go there, it is called as many times again, unless the user
-// says how it can begin anywhere (GeneratorOptions::seek).
+// other that could be written down. To go there, it is called as many times again, and the report
+// says so, unless the user says how it can begin anywhere (GeneratorOptions::seek) or how it writes
+// down where it is (resume).
 #include <algorithm>
 #include <exception>
 
@@ -17,6 +18,8 @@ struct Source {
   Generator generator;
   GeneratorOptions options;
 
+  // Whether a position is reached by making again what came before it.
+  bool replays() const { return !options.seek && !options.resume; }
   std::string name() const {
     return options.name.empty() ? "generator" : "generator " + options.name;
   }
@@ -25,7 +28,13 @@ struct Source {
 class GeneratorCursor final : public Cursor {
  public:
   GeneratorCursor(std::shared_ptr<const Source> source, const Context& context, Stage& stage)
-      : source_(std::move(source)), context_(context), stage_(stage) {}
+      : source_(std::move(source)), context_(context), stage_(stage) {
+    if (source_->replays()) {
+      stage_.noted(
+          "to go on from a saved position it makes all elements before it again; give "
+          "GeneratorOptions::seek or resume to avoid that.");
+    }
+  }
 
   std::optional<Element> next() override {
     if (error_) std::rethrow_exception(error_);
@@ -55,15 +64,31 @@ class GeneratorCursor final : public Cursor {
   void save(PositionWriter& state) const override {
     state.word(static_cast<std::uint64_t>(calls_));
     state.word(ended_ ? 1 : 0);
+    if (!source_->options.resume) return;
+    const std::optional<std::string> now = state_now();
+    state.word(now ? 1 : 0);
+    if (now) state.text(*now);
   }
   void restore(PositionReader& state) override {
     calls_ = state.count(std::numeric_limits<std::int64_t>::max());
     ended_ = state.count(1) == 1;
+    if (source_->options.resume && state.count(1) == 1) resumed_ = state.text();
   }
 
  private:
   std::string place(std::int64_t number) const {
     return place_of(source_->name(), {context_.epoch, static_cast<std::uint64_t>(number)});
+  }
+
+  // What the user's pass says of where it is; nothing at the beginning.
+  std::optional<std::string> state_now() const {
+    if (function_ == nullptr) return resumed_;
+    try {
+      return save_();
+    } catch (...) {
+      rethrow_at(fmt::format("[{}] saving the state behind {} elements of epoch {}: ",
+                             source_->name(), calls_, context_.epoch));
+    }
   }
 
   // Begins the pass where calls_ says.
@@ -72,6 +97,11 @@ class GeneratorCursor final : public Cursor {
     try {
       if (source_->options.seek) {
         function_ = source_->options.seek(context_.epoch, calls_);
+      } else if (source_->options.resume) {
+        SavingPass pass = source_->options.resume(context_.epoch, resumed_);
+        require(pass.save != nullptr, "the generator returned no function that saves its state");
+        function_ = std::move(pass.next);
+        save_ = std::move(pass.save);
       } else {
         function_ = source_->generator(context_.epoch);
       }
@@ -79,10 +109,12 @@ class GeneratorCursor final : public Cursor {
     } catch (...) {
       rethrow_at(fmt::format("[{}] the beginning of epoch {}: ", source_->name(), context_.epoch));
     }
-    if (!source_->options.seek) pass_former_calls();
+    if (source_->replays()) pass_former_calls();
   }
 
   void pass_former_calls() {
+    if (calls_ == 0) return;
+    stage_.noted(fmt::format("made {} elements again to come to a restored position.", calls_));
     for (std::int64_t number = 0; number < calls_; ++number) {
       bool there = true;
       try {
@@ -143,7 +175,9 @@ class GeneratorCursor final : public Cursor {
   Context context_;
   Stage& stage_;
   std::function<std::optional<Element>()> function_;
-  std::int64_t calls_ = 0;  // the number of the next element
+  std::function<std::string()> save_;   // where there is resume
+  std::optional<std::string> resumed_;  // what the pass began with
+  std::int64_t calls_ = 0;              // the number of the next element
   bool ended_ = false;
   std::exception_ptr error_;
 };
@@ -160,7 +194,8 @@ class GeneratorNode final : public DatasetNode {
     return source_->options.cardinality.value_or(kUnknown);
   }
   std::string signature() const override {
-    return fmt::format("{}({})", source_->name(), describe(source_->options.spec));
+    return fmt::format("{}({}{})", source_->name(), describe(source_->options.spec),
+                       source_->options.resume ? ", with a state" : "");
   }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<GeneratorCursor>(source_, context, context.runtime->stage(*this));
@@ -173,7 +208,10 @@ class GeneratorNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_generator(Generator generator, GeneratorOptions options) {
-  require(generator != nullptr || options.seek != nullptr, "[generator] there is no generator");
+  require(generator != nullptr || options.seek != nullptr || options.resume != nullptr,
+          "[generator] there is no generator");
+  require(options.seek == nullptr || options.resume == nullptr,
+          "[generator] there are both .seek and .resume: give the one that positions are to use");
   require(!options.spec.empty(), "[generator] say what the generator gives: .spec");
   require(!options.cardinality || *options.cardinality >= 0,
           "[generator] {} elements cannot be; leave .cardinality away where it is not known",

@@ -2,23 +2,19 @@
 
 #include <algorithm>
 
-#include "lockstep/base/vectorized.h"
+#include "lockstep/data/sources/row_loops.h"
 
 namespace lockstep {
 namespace {
 
-// How many rows ahead of the copy the memory system is told of: random rows of a big table are in
-// no cache.
+// How many rows ahead of the one that is written the memory system is told of.
 constexpr std::size_t kLookAhead = 4;
-constexpr std::size_t kCacheLine = 64;
-constexpr std::size_t kMostLinesAhead = 16;  // the hardware follows a longer row by itself
 
-void announce(const std::byte* row, std::size_t bytes) {
-  const std::size_t lines = std::min((bytes + kCacheLine - 1) / kCacheLine, kMostLinesAhead);
-  for (std::size_t line = 0; line < lines; ++line) __builtin_prefetch(row + line * kCacheLine);
+RowAhead to_be_read(const std::byte* row, std::size_t bytes) {
+  return {.from = row, .bytes = std::min(bytes, kMostAhead)};
 }
 
-// Calls write(row's bytes, index) for each row.
+// Calls write(row's bytes, index, a row that comes later) for each row.
 template <class Write>
 void for_each_row(const Tensor& table, std::size_t row_bytes, std::span<const std::int64_t> rows,
                   Write write) {
@@ -32,18 +28,16 @@ void for_each_row(const Tensor& table, std::size_t row_bytes, std::span<const st
     if (row < 0 || row >= table_rows) row = rows[i] % table_rows;
     return from + static_cast<std::size_t>(row) * row_bytes;
   };
-  for (std::size_t i = 0; i < std::min(kLookAhead, rows.size()); ++i) {
-    announce(place(i), row_bytes);
-  }
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (i + kLookAhead < rows.size()) announce(place(i + kLookAhead), row_bytes);
-    write(place(i), i);
+    const std::size_t later = i + kLookAhead;
+    write(place(i), i, later < rows.size() ? to_be_read(place(later), row_bytes) : RowAhead());
   }
 }
 
 template <std::size_t bytes>
 void copy_small_rows(const Tensor& from, std::span<const std::int64_t> rows, std::byte* to) {
-  for_each_row(from, bytes, rows, [&](const std::byte* row, std::size_t i) {
+  for_each_row(from, bytes, rows, [&](const std::byte* row, std::size_t i, RowAhead later) {
+    announce(later);
     std::memcpy(to + i * bytes, row, bytes);
   });
 }
@@ -60,29 +54,26 @@ void copy_rows(const Tensor& from, std::size_t row_bytes, std::span<const std::i
     case 8:
       return copy_small_rows<8>(from, rows, to);
     default:
-      for_each_row(from, row_bytes, rows, [&](const std::byte* row, std::size_t i) {
-        std::memcpy(to + i * row_bytes, row, row_bytes);
+      for_each_row(from, row_bytes, rows, [&](const std::byte* row, std::size_t i, RowAhead later) {
+        copy_row(row, row_bytes, to + i * row_bytes, later);
       });
   }
-}
-
-LOCKSTEP_VECTORIZED
-void widen(const std::uint8_t* from, std::size_t count, float scale, float* to) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]) * scale;
-}
-
-LOCKSTEP_VECTORIZED
-void widen(const std::uint8_t* from, std::size_t count, std::int32_t scale, std::int32_t* to) {
-  for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<std::int32_t>(from[i]) * scale;
 }
 
 template <class T>
 void convert_rows(const Tensor& from, std::size_t row_elements, std::span<const std::int64_t> rows,
                   T scale, std::byte* to) {
-  for_each_row(from, row_elements, rows, [&](const std::byte* row, std::size_t i) {
-    const auto* source = reinterpret_cast<const std::uint8_t*>(row);
-    T* target = reinterpret_cast<T*>(to) + i * row_elements;
-    widen(source, row_elements, scale, target);
+  T* target = reinterpret_cast<T*>(to);
+  if (row_elements == 1) {
+    for_each_row(from, 1, rows, [&](const std::byte* row, std::size_t i, RowAhead later) {
+      announce(later);
+      target[i] = static_cast<T>(std::to_integer<std::uint8_t>(*row)) * scale;
+    });
+    return;
+  }
+  for_each_row(from, row_elements, rows, [&](const std::byte* row, std::size_t i, RowAhead later) {
+    widen_row(reinterpret_cast<const std::uint8_t*>(row), row_elements, scale,
+              target + i * row_elements, later);
   });
 }
 
@@ -128,6 +119,18 @@ Element Table::element(std::int64_t number) const {
     }
   }
   return element;
+}
+
+void Table::announce(std::span<const std::int64_t> rows) const {
+  if (rows.empty()) return;
+  const std::span<const std::int64_t> first = rows.first(std::min(kLookAhead, rows.size()));
+  for (const Column& column : columns_) {
+    const std::size_t bytes = column.stored.bytes() / static_cast<std::size_t>(rows_);
+    for (const std::int64_t number : first) {
+      const auto row = static_cast<std::size_t>(number % rows_);
+      lockstep::announce(to_be_read(column.stored.raw() + row * bytes, bytes));
+    }
+  }
 }
 
 void Table::gather(std::size_t column, std::span<const std::int64_t> rows, std::byte* to) const {

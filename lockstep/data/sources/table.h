@@ -32,6 +32,8 @@ class Table {
 
   // The row of a number as Cursor::next_rows counts them.
   Element element(std::int64_t number) const;
+  // Tells the memory system which rows are gathered next: the sooner, the less they are waited for.
+  void announce(std::span<const std::int64_t> rows) const;
   // Writes these rows of a column one after the other; numbers as Cursor::next_rows counts them.
   void gather(std::size_t column, std::span<const std::int64_t> rows, std::byte* to) const;
 

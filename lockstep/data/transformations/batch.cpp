@@ -77,7 +77,10 @@ class BatchCursor final : public Cursor {
     rows_.resize(static_cast<std::size_t>(size_));
     const std::int64_t got = input_.next_rows(rows_);
     if (got < size_ && options_.drop_remainder) return {};
-    return std::span(rows_).first(static_cast<std::size_t>(got));
+    const std::span<const std::int64_t> rows =
+        std::span(rows_).first(static_cast<std::size_t>(got));
+    input_.table()->announce(rows);
+    return rows;
   }
 
   Tensor component(std::size_t i, std::int64_t rows) {

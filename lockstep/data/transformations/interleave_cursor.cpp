@@ -41,17 +41,12 @@ InterleaveCursor::InterleaveCursor(NodePtr input, const Context& context,
       context_(context),
       stage_(stage),
       span_name_(context.runtime->intern(stage)),
-      threads_(interleaving_->options.parallel == AUTOTUNE ? context.runtime->cores()
-                                                           : interleaving_->options.parallel),
       capacity_(std::clamp(static_cast<std::size_t>(2 * interleaving_->options.block), kLeastAhead,
                            kMostAhead)),
       outer_(std::move(input), context),
-      slots_(static_cast<std::size_t>(interleaving_->options.cycle)) {
-  stage_.threads = threads_;
+      slots_(static_cast<std::size_t>(interleaving_->options.cycle)),
+      tuner_(*context.runtime, stage, stage.reading_ns, interleaving_->options.parallel, now_ns()) {
   if (ahead() && !interleaving_->options.deterministic) context.runtime->in_order = false;
-  if (interleaving_->options.parallel == AUTOTUNE && stage_.decisions().empty()) {
-    stage_.decided(fmt::format("{} threads: as many as there are cores", threads_));
-  }
   if (ahead()) stage_.capacity = static_cast<std::int64_t>(capacity_);
 }
 
@@ -66,7 +61,10 @@ InterleaveCursor::~InterleaveCursor() {
 std::optional<Element> InterleaveCursor::next() {
   if (error_) std::rethrow_exception(error_);
   try {
-    if (ahead()) started_ = true;
+    if (ahead()) {
+      started_ = true;
+      tune();
+    }
     return interleaving_->options.deterministic || !ahead() ? next_in_turn() : next_ready();
   } catch (...) {
     error_ = std::current_exception();
@@ -215,7 +213,7 @@ void InterleaveCursor::look_ahead() {
   if (!ahead()) return;
   std::unique_lock lock(mutex_);
   if (!std::exchange(look_again_, false) || outer_error_) return;
-  const std::size_t wanted = std::max(slots_.size(), static_cast<std::size_t>(threads_));
+  const std::size_t wanted = std::max(slots_.size(), static_cast<std::size_t>(tuner_.threads()));
   const auto gives_more = [](const std::unique_ptr<Inner>& inner) {
     return inner != nullptr && !inner->ended;
   };
@@ -272,6 +270,7 @@ std::optional<InterleaveCursor::Ready> InterleaveCursor::produce(
     Inner& inner, std::unique_lock<std::mutex>& lock) {
   inner.busy = true;
   lock.unlock();
+  const std::int64_t begin = now_ns();
   std::optional<Ready> ready;
   std::exception_ptr error;
   try {
@@ -281,6 +280,7 @@ std::optional<InterleaveCursor::Ready> InterleaveCursor::produce(
   } catch (...) {
     error = std::current_exception();
   }
+  stage_.reading_ns.fetch_add(now_ns() - begin, std::memory_order_relaxed);
   lock.lock();
   inner.busy = false;
   inner.error = error;
@@ -306,10 +306,17 @@ int InterleaveCursor::wanting() const {
   return count;
 }
 
+void InterleaveCursor::tune() {
+  std::lock_guard lock(mutex_);
+  const int before = tuner_.threads();
+  tuner_.look(now_ns());
+  if (tuner_.threads() > before) look_again_ = true;
+}
+
 void InterleaveCursor::ask_for_threads() {
   if (!ahead()) return;
   std::lock_guard lock(mutex_);
-  for (int wanted = std::min(threads_, wanting()); workers_ < wanted; ++workers_) {
+  for (int wanted = std::min(tuner_.threads(), wanting()); workers_ < wanted; ++workers_) {
     context_.runtime->enqueue(gate_, [this](Track* track) { work(track); });
   }
 }
@@ -331,10 +338,13 @@ InterleaveCursor::Inner* InterleaveCursor::emptiest_in_turn() {
   return nullptr;
 }
 
-// What a thread of the pipeline does: fills one queue after the other for as long as one wants it.
+// What a thread of the pipeline does: fills one queue after the other for as long as one wants it,
+// and there are no more threads than there should be.
 void InterleaveCursor::work(Track* track) {
   std::unique_lock lock(mutex_);
-  while (Inner* inner = stopping_ ? nullptr : emptiest_in_turn()) {
+  while (!stopping_ && workers_ <= tuner_.threads()) {
+    Inner* const inner = emptiest_in_turn();
+    if (inner == nullptr) break;
     const std::int64_t begin = track != nullptr ? now_ns() : 0;
     StageTimer timer(&stage_);
     bool paid = true;

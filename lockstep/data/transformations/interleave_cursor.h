@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/data/node.h"
+#include "lockstep/data/tuner.h"
 
 namespace lockstep {
 
@@ -59,7 +60,7 @@ class InterleaveCursor final : public Cursor {
     std::exception_ptr error;
   };
 
-  bool ahead() const { return threads_ > 1 || interleaving_->options.parallel != 1; }
+  bool ahead() const { return interleaving_->options.parallel != 1; }
 
   // Which data set is next, in order.
   std::optional<Element> next_in_turn();
@@ -80,6 +81,8 @@ class InterleaveCursor final : public Cursor {
   // Makes one element; needs the lock and lets go of it meanwhile.
   std::optional<Ready> produce(Inner& inner, std::unique_lock<std::mutex>& lock);
 
+  // Looks how many threads there should be; with more, more data sets are opened ahead.
+  void tune();
   void ask_for_threads();
   void work(Track* track);
   Inner* emptiest_in_turn();
@@ -90,7 +93,6 @@ class InterleaveCursor final : public Cursor {
   Context context_;
   Stage& stage_;
   const char* span_name_;
-  int threads_;
   std::size_t capacity_;  // elements that wait in front of each data set
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
 
@@ -106,6 +108,7 @@ class InterleaveCursor final : public Cursor {
   std::size_t slot_ = 0;      // whose turn it is
   std::int64_t in_turn_ = 0;  // elements that it has given in this turn
   std::condition_variable changed_;
+  ThreadTuner tuner_;
   int workers_ = 0;  // asked for or working
   bool look_again_ = true;
   bool short_of_memory_ = false;

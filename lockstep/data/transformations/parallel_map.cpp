@@ -31,7 +31,7 @@ class ParallelMapCursor final : public Cursor {
                     std::shared_ptr<const MappedFunction> function, Stage& stage)
       : function_(std::move(function)),
         stage_(stage),
-        tuner_(*context.runtime, stage, function_->options().parallel, now_ns()),
+        tuner_(*context.runtime, stage, stage.busy_ns, function_->options().parallel, now_ns()),
         span_name_(context.runtime->intern(stage)),
         input_(std::move(input), context) {
     if (!in_order()) context.runtime->in_order = false;

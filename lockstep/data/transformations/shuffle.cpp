@@ -76,9 +76,7 @@ class RowShuffleCursor final : public Cursor {
   std::int64_t next_rows(std::span<std::int64_t> rows) override {
     if (!filled_) fill();
     std::size_t count = 0;
-    while (count < rows.size() && !slots_.empty()) {
-      rows[count++] = draw(slots_, random_, [&] { return next_row(); });
-    }
+    while (count < rows.size() && !slots_.empty()) count += draw_rows(rows.subspan(count));
     given_ += static_cast<std::int64_t>(count);
     return static_cast<std::int64_t>(count);
   }
@@ -127,13 +125,29 @@ class RowShuffleCursor final : public Cursor {
     filled_ = true;
   }
 
-  std::optional<std::int64_t> next_row() {
-    std::int64_t row = 0;
-    if (ended_ || input_.next_rows({&row, 1}) == 0) {
-      ended_ = true;
-      return std::nullopt;
+  // Draws some rows, as many times draw() would: which slots is known before any is looked at, so
+  // that they can be on their way from memory together. Returns how many.
+  std::size_t draw_rows(std::span<std::int64_t> rows) {
+    constexpr std::size_t kAtOnce = 64;
+    const std::size_t count = std::min({rows.size(), slots_.size(), kAtOnce});
+    std::array<std::int64_t, kAtOnce> refills;
+    std::size_t refilled = 0;
+    if (!ended_) {
+      refilled = static_cast<std::size_t>(input_.next_rows(std::span(refills).first(count)));
+      ended_ = refilled < count;
     }
-    return row;
+    std::array<std::int64_t*, kAtOnce> picked;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t slots = slots_.size() - (i > refilled ? i - refilled : 0);
+      picked[i] = &slots_[static_cast<std::size_t>(random_.below(slots))];
+      __builtin_prefetch(picked[i]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      rows[i] = *picked[i];
+      *picked[i] = i < refilled ? refills[i] : slots_.back();
+      if (i >= refilled) slots_.pop_back();
+    }
+    return count;
   }
 
   Start start_;
