@@ -1,5 +1,7 @@
 #include "lockstep/passes/fuse.h"
 
+#include <algorithm>
+
 #include "lockstep/graph/op_def.h"
 #include "lockstep/passes/units.h"
 #include "lockstep/passes/uses.h"
@@ -102,6 +104,65 @@ class Fusing {
     return true;
   }
 
+  // batch norm → relu → max_pool, and behind it max_pool_grad → relu_grad → batch norm grad, where
+  // nobody else reads the images between them: both or none.
+  bool join_pooling(NodeId n, NodeId relu) {
+    const Node& norm = graph_.node(n);
+    const ValueId y = graph_.node(relu).outputs[0];
+    const std::vector<NodeId>& readers = uses_.of(y);
+    const auto pools = [&](NodeId reader) {
+      return reader >= 0 && graph_.node(reader).op == Op::MaxPool;
+    };
+    const auto reader = std::ranges::find_if(readers, pools);
+    if (norm.op != Op::BatchNorm || reader == readers.end() || readers.size() != 2) return false;
+    const Node& pool = graph_.node(*reader);
+    const NodeId grad = grad_of(norm);
+    if (grad < 0 || !backend_.offers(graph_, pool, "batch_norm")) return false;
+    if (!join_pooled_grad(grad, norm, pool)) return false;
+    const std::vector<ValueId> outputs{pool.outputs[0], norm.outputs[1], norm.outputs[2],
+                                       pool.outputs[1], winners_of(norm)};
+    units_.replace({n, relu, *reader}, {norm.name, Op::BatchNorm, with_pooling(norm.attrs, pool),
+                                        norm.inputs, outputs});
+    return true;
+  }
+
+  // pool's input is relu(norm), and this is norm's gradient.
+  bool join_pooled_grad(NodeId n, const Node& norm, const Node& pool) {
+    const Node& grad = graph_.node(n);
+    const NodeId relu_grad = masked_by(grad, pool.inputs[0]);
+    if (relu_grad < 0 || uses_.only(grad.inputs[0]) != n) return false;
+    const ValueId unpooled = graph_.node(relu_grad).inputs[0];
+    const NodeId unpool = graph_.info(unpooled).producer;
+    const Node& node = graph_.node(unpool);
+    if (node.op != Op::MaxPoolGrad || uses_.only(unpooled) != relu_grad ||
+        uses_.only(pool.outputs[1]) != unpool) {
+      return false;
+    }
+    std::vector<ValueId> inputs = grad.inputs;
+    inputs[0] = node.inputs[0];
+    inputs.insert(inputs.end(), {norm.inputs[2], pool.outputs[1], winners_of(norm)});
+    Attrs attrs = with_pooling(grad.attrs, pool);
+    attrs.set("beta", true);
+    NodeId sum = -1;
+    if (backend_.offers(graph_, grad, "summands")) sum = take_summands(inputs, attrs);
+    units_.replace({unpool, relu_grad, n, sum},
+                   {grad.name, Op::BatchNormGrad, std::move(attrs), inputs, grad.outputs});
+    return true;
+  }
+
+  // The elements of x that won are a new value. What stands for it is the norm's old result, which
+  // nobody reads any more.
+  static ValueId winners_of(const Node& norm) { return norm.outputs[0]; }
+
+  static Attrs with_pooling(Attrs attrs, const Node& pool) {
+    attrs.set("activation", std::string("relu"));
+    attrs.set("pool", true);
+    for (const char* name : {"window", "strides", "padding"}) {
+      attrs.set(name, pool.attrs.ints(name));
+    }
+    return attrs;
+  }
+
   // The gradient of a batch norm, or -1.
   NodeId grad_of(const Node& norm) const {
     for (NodeId reader : uses_.of(norm.outputs[1])) {
@@ -141,6 +202,7 @@ class Fusing {
     if (units_.of(relu) != nullptr) return;  // both sides of the addition are norms: one has it
     if (!backend_.fuses_activation(graph_, norm, "relu")) return;
     if (add >= 0 && join_projection(n, add, relu)) return;
+    if (add < 0 && join_pooling(n, relu)) return;
 
     const ValueId y = graph_.node(relu).outputs[0];
     std::vector<ValueId> outputs = norm.outputs;

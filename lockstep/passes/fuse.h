@@ -2,6 +2,7 @@
 //   conv2d or matmul, then an activation
 //   batch norm, then (an addition and) ReLU, forward and backward
 //   two batch norms, whose results are added, then ReLU, forward and backward
+//   batch norm, ReLU and max pooling, forward and backward
 // and lets ReLU and its gradient's mask work on max pooling's results instead of on the images.
 #pragma once
 

@@ -1,5 +1,5 @@
 // What only a GPU's kernels offer (ops/norm.h, ops/conv.h): a convolution's statistics for the norm
-// behind it, a mask in bits, lists of casts; that they are used, and right.
+// behind it, a mask in bits, a norm that pools, lists of casts; that they are used, and right.
 #include "gpu/gpu.h"
 #include "kernels/op_case_check.h"
 
@@ -85,6 +85,55 @@ TEST(GpuExtras, ABlockWithAProjectionIsOneNormEachWayAndAgreesWithTheCpu) {
   }
   expect_agreement(even, gpu_kernels(), gpu());
   expect_agreement(odd, gpu_kernels(), gpu());
+}
+
+// max_pool(relu(norm(x))), and where it is summed, a sum behind it, so that its gradient has two
+// summands. Gamma has both signs. Of x in 16 bits many are equal.
+OpCase pooled_norm(const char* name, const Shape& x, PoolOptions options, bool summed) {
+  const Shape channels{x[3]};
+  return {
+      .name = name,
+      .inputs = {f32_uniform(x, 1024, 1088), f32(channels), f32(channels)},
+      .build =
+          [options, summed](Graph&, CaseInputs in) {
+            const BatchNormResult norm = batch_norm(in[0], in[1], in[2]);
+            const Value y = max_pool(relu(norm.y), options);
+            return std::vector<Value>{summed ? add(y, mul(y, in[2])) : y, norm.mean, norm.variance};
+          },
+      .tolerance = 1e-4};
+}
+
+TEST(GpuExtras, ANormIsPooledInOneSweepEachWayAndAgreesWithTheCpu) {
+  LOCKSTEP_NEEDS_GPU();
+  const PoolOptions overlapping{.window = {3, 3}, .strides = {2, 2}, .padding = {1, 1, 1, 1}};
+  const PoolOptions uneven{.window = {3, 3}, .strides = {2, 2}, .padding = {0, 1, 0, 1}};
+  for (const OpCase& pooled : {pooled_norm("overlapping", {5, 22, 31, 24}, overlapping, true),
+                               pooled_norm("large", {16, 56, 56, 64}, overlapping, true),
+                               pooled_norm("several_tiles", {3, 16, 9, 160}, uneven, false),
+                               pooled_norm("apart", {4, 12, 12, 64}, {}, true),
+                               pooled_norm("rows_of_no_window", {4, 13, 11, 64}, {}, false)}) {
+    SCOPED_TRACE(pooled.name);
+    for (const DType dtype : {DType::F16, DType::BF16}) {
+      SCOPED_TRACE(name_of(dtype));
+      const Graph graph = optimized(pooled, dtype);
+      EXPECT_EQ(count(graph, Op::BatchNorm, "pool"), 1) << print(graph);
+      EXPECT_EQ(count(graph, Op::BatchNormGrad, "pool"), 1);
+      expect_agreement_in(pooled, dtype, gpu_kernels(), gpu());
+    }
+    expect_agreement(pooled, gpu_kernels(), gpu());
+  }
+}
+
+TEST(GpuExtras, WindowsOrChannelsThatThereIsNoKernelForArePooledByThemselves) {
+  LOCKSTEP_NEEDS_GPU();
+  const PoolOptions wide{.window = {5, 5}, .strides = {2, 2}, .padding = {2, 2, 2, 2}};
+  for (const OpCase& pooled : {pooled_norm("wide", {4, 12, 12, 64}, wide, true),
+                               pooled_norm("odd_channels", {4, 12, 12, 35}, {}, true)}) {
+    SCOPED_TRACE(pooled.name);
+    const Graph graph = optimized(pooled, DType::F16);
+    EXPECT_EQ(count(graph, Op::BatchNorm, "pool"), 0) << print(graph);
+    expect_agreement_in(pooled, DType::F16, gpu_kernels(), gpu());
+  }
 }
 
 TEST(GpuExtras, AConvolutionsStatisticsAreThoseOfItsResult) {

@@ -132,6 +132,70 @@ TEST(Fuse, TwoNormsThatAreAddedBecomeOneEachWayWhereThatIsOffered) {
   EXPECT_EQ(all(optimized(projected_block(), false), Op::BatchNorm).size(), 2u);
 }
 
+// max_pool(relu(norm(conv(x)))) with its gradients, of which y's has two summands; the image before
+// pooling is an output where it is `seen`.
+Graph pooled_block(bool seen) {
+  Graph graph;
+  const Value x = graph.input("x", {DType::F16, Shape{2, 6, 6, 16}});
+  const Value w = graph.input("w", {DType::F16, Shape{1, 1, 16, 16}});
+  const Value gamma = graph.input("gamma", {DType::F32, Shape{16}});
+  const Value beta = graph.input("beta", {DType::F32, Shape{16}});
+  const BatchNormResult norm = batch_norm(conv2d(x, w), gamma, beta);
+  const Value image = relu(norm.y);
+  const Value pooled =
+      max_pool(image, {.window = {3, 3}, .strides = {2, 2}, .padding = {1, 1, 1, 1}});
+  const Value y = pooled * exp(pooled);
+  graph.output("y", y);
+  graph.output("mean", norm.mean);
+  if (seen) graph.output("image", image);
+  const std::vector<Value> targets = {x, w, gamma, beta};
+  const std::vector<Value> grads = gradients(reduce_sum(full_precision(y)), targets);
+  for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
+  return graph;
+}
+
+TEST(Fuse, NormReluAndMaxPoolBecomeOneEachWayWhereThatIsOffered) {
+  const Graph graph = optimized(pooled_block(false), true);
+  const Node& conv = only(graph, Op::Conv2D);
+  const Node& norm = only(graph, Op::BatchNorm);
+  const Node& grad = only(graph, Op::BatchNormGrad);
+  EXPECT_EQ(norm.inputs.size(), 5u);  // with the convolution's sums
+  ASSERT_EQ(norm.outputs.size(), 5u);
+  const Shape windows{2, 3, 3, 16};
+  EXPECT_EQ(graph.type(norm.outputs[0]), (ValueType{DType::F16, windows}));
+  EXPECT_EQ(graph.type(norm.outputs[3]), (ValueType{DType::U8, windows}));
+  EXPECT_EQ(graph.type(norm.outputs[4]), (ValueType{DType::F16, windows}));
+  ASSERT_EQ(grad.inputs.size(), 9u);  // the other summand comes last
+  EXPECT_EQ(graph.type(grad.inputs[0]), (ValueType{DType::F16, windows}));
+  EXPECT_EQ(grad.inputs[1], conv.outputs[0]);
+  EXPECT_EQ(grad.inputs[2], norm.outputs[1]);
+  EXPECT_EQ(grad.inputs[3], norm.outputs[2]);
+  EXPECT_EQ(grad.inputs[4], norm.inputs[1]);
+  EXPECT_EQ(grad.inputs[5], norm.inputs[2]);
+  EXPECT_EQ(grad.inputs[6], norm.outputs[3]);
+  EXPECT_EQ(grad.inputs[7], norm.outputs[4]);
+  EXPECT_EQ(graph.type(grad.outputs[0]), graph.type(conv.outputs[0]));
+  for (const Op gone : {Op::Activation, Op::ActivationGrad, Op::MaxPool, Op::MaxPoolGrad}) {
+    EXPECT_TRUE(all(graph, gone).empty());
+  }
+}
+
+TEST(Fuse, AnImageThatSomebodyElseReadsIsPooledByItself) {
+  const Graph graph = optimized(pooled_block(true), true);
+  EXPECT_FALSE(only(graph, Op::BatchNorm).attrs.has("pool"));
+  EXPECT_FALSE(only(graph, Op::BatchNormGrad).attrs.has("pool"));
+  EXPECT_EQ(graph.producer(graph.output_id("image")).op, Op::BatchNorm);
+  EXPECT_EQ(all(graph, Op::MaxPool).size(), 1u);
+  EXPECT_EQ(all(graph, Op::MaxPoolGrad).size(), 1u);
+}
+
+TEST(Fuse, APoolingWhoseKernelDoesNotOfferItStaysBehindTheNorm) {
+  const Graph graph = optimized(pooled_block(false), false);
+  EXPECT_FALSE(only(graph, Op::BatchNorm).attrs.has("pool"));
+  EXPECT_EQ(all(graph, Op::MaxPool).size(), 1u);
+  EXPECT_EQ(all(graph, Op::MaxPoolGrad).size(), 1u);
+}
+
 TEST(HandOn, WhatIsNotOfferedIsNotAskedFor) {
   const Graph graph = optimized(block(true), false);
   EXPECT_EQ(only(graph, Op::Conv2D).outputs.size(), 1u);

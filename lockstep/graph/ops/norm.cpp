@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lockstep/base/half.h"
+#include "lockstep/graph/ops/pool.h"
 #include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/rules.h"
 #include "lockstep/graph/ops/shape.h"
@@ -65,14 +66,29 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
     types.insert(types.end(), {channels, channels});
   }
   if (call.attrs.has("bits")) types.push_back(bits_of(call, 0));
+  if (call.attrs.has("pool")) {
+    ensure(own == 3 && call.attrs.has("activation"), "batch_norm pools what ReLU gives, alone");
+    const std::vector<ValueType> pooled = max_pool_types(call.inputs[0], call.attrs);
+    types[0] = pooled[0];
+    types.insert(types.end(), {pooled[1], pooled[0]});
+  }
   return types;
 }
 
-// (dy, x, mean, variance, gamma[, y][, dy2]): y, or what stands for it, where an activation is
-// fused; dy2 where the backend reads it (norm.h).
+// (dy, x, mean, variance, gamma[, y][, places, winners][, dy2]): y, or what stands for it, where an
+// activation is fused; the others where the backend reads them (norm.h).
 std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
   const ValueType channels = channels_of(call, 1, 4);
-  require_type(call, 0, call.inputs[1], "dy");
+  ValueType dy = call.inputs[1];
+  if (call.attrs.has("pool")) {
+    ensure(call.attrs.has("beta") && call.inputs.size() > 7,
+           "batch_norm_grad behind a pooling reads beta, the places and the winners");
+    const std::vector<ValueType> pooled = max_pool_types(call.inputs[1], call.attrs);
+    dy = pooled[0];
+    require_type(call, 6, pooled[1], "the winners' places");
+    require_type(call, 7, pooled[0], "the winners");
+  }
+  require_type(call, 0, dy, "dy");
   require_channels(call, 1, channels, 2, "the mean");
   require_channels(call, 1, channels, 3, "the variance");
   require_channels(call, 1, channels, 4, "gamma");
@@ -88,7 +104,7 @@ std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
     }
   }
   if (call.attrs.has("summands")) {
-    require_type(call, call.inputs.size() - 1, call.inputs[1], "the second summand of dy");
+    require_type(call, call.inputs.size() - 1, dy, "the second summand of dy");
   }
   std::vector<ValueType> types{call.inputs[1], channels, channels};
   if (call.attrs.has("projection")) {
@@ -101,6 +117,11 @@ std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
     types.push_back(call.inputs[1]);
   }
   return types;
+}
+
+// By the elements of x: dy has fewer behind a pooling.
+Cost cost_batch_norm_grad(const OpCall& call, std::span<const ValueType> outputs) {
+  return {10 * static_cast<double>(call.shape(1).elements()), bytes_moved(call, outputs)};
 }
 
 // The statistics feed moving averages only: no gradient flows through them.
@@ -211,7 +232,7 @@ std::vector<OpDef> norm_ops() {
            .name = "batch_norm_grad",
            .precision = PrecisionRule::Follow,
            .infer = infer_batch_norm_grad,
-           .cost = cost_per_element<10>,
+           .cost = cost_batch_norm_grad,
            .in_place = {{0, 0}},
            .f32_inputs = {2, 3, 4}},
           {.op = Op::BatchNormInference,

@@ -27,11 +27,17 @@ struct BatchNormResult {
 //   batch_norm       projection: the residual is a batch norm too, with the same epsilon, and comes
 //                      as its (x, gamma, beta); its mean and variance are the fourth and fifth
 //                      output. projected_statistics: sums for it, as above, behind those for x
+//   batch_norm       pool: with ReLU and without a residual, y goes through max_pool, whose
+//                      attributes the node has; the last two outputs are the winners' places and
+//                      the elements of x that won. Where rounding makes y equal, the larger won
 //   batch_norm_grad  bits: those in place of y
 //   batch_norm_grad  projection: of that, (x, mean, variance, gamma) of the residual behind y; its
 //                      (dx, dgamma, dbeta) take the place of the residual's gradient
 //   batch_norm_grad  beta: beta in place of y, whose sign is found from x; without a residual
-//   batch_norm_grad  summands: with a residual, dy is the first input and the last one, added up
+//   batch_norm_grad  pool: of that, with beta, and behind it the places and the elements of x that
+//                      won; dy is the gradient of what was pooled
+//   batch_norm_grad  summands: with a residual or pool, dy is the first input and the last one,
+//                      added up
 BatchNormResult batch_norm(Value x, Value gamma, Value beta, double epsilon = 1e-3);
 // Inference: with given statistics. The fusion pass may set activation = "relu" here too and give a
 // sixth input, the residual; such a node has no gradient.

@@ -46,8 +46,7 @@ DType index_dtype(const Attrs& attrs) {
 
 std::vector<ValueType> infer_max_pool(const OpCall& call) {
   require_floating(call, 0, "the image");
-  const Shape shape = pool_shape(call.shape(0), call.attrs);
-  return {{call.dtype(0), shape}, {index_dtype(call.attrs), shape}};
+  return max_pool_types(call.inputs[0], call.attrs);
 }
 
 std::vector<ValueType> infer_avg_pool(const OpCall& call) {
@@ -102,6 +101,11 @@ Value max_pool(Value x, PoolOptions options) {
 
 Value avg_pool(Value x, PoolOptions options) {
   return x.graph().add1(Op::AvgPool, {x}, pool_attrs(options));
+}
+
+std::vector<ValueType> max_pool_types(const ValueType& image, const Attrs& attrs) {
+  const Shape shape = pool_shape(image.shape, attrs);
+  return {{image.dtype, shape}, {index_dtype(attrs), shape}};
 }
 
 std::vector<OpDef> pool_ops() {

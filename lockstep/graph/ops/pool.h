@@ -16,8 +16,14 @@ struct PoolOptions {
 // The largest element of each window; padding never wins. A node with two outputs: the result, and
 // for each of its elements the place in the window (row * width + column) that won, first among
 // equals (u8, or i32 for windows of more than 255), which the gradient reads.
+//
+// An extra that a backend may offer: batch_norm, that a batch norm with ReLU pools its own result
+// (ops/norm.h), and the image between them is never written.
 Value max_pool(Value x, PoolOptions options = {});
 // The mean over each window; padding does not count.
 Value avg_pool(Value x, PoolOptions options = {});
+
+// The types of max_pool's results from an image, by the node's attributes.
+std::vector<ValueType> max_pool_types(const ValueType& image, const Attrs& attrs);
 
 }  // namespace lockstep

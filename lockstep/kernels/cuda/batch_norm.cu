@@ -3,12 +3,12 @@
 // Two sweeps, and so x is read twice: statistics (column_sums.cuh), then the result. The second
 // goes backwards, so that it begins with what the first has left in the cache. It knows nothing of
 // the first: given statistics are normalised by it just so, and sums that a convolution has made
-// become statistics in it.
-#include "lockstep/kernels/cuda/batch_norm.cuh"
-
+// become statistics in it. Where max pooling follows, the second is batch_norm_pool.cu's.
 #include <array>
 #include <limits>
+#include <optional>
 
+#include "lockstep/kernels/cuda/batch_norm_pool.cuh"
 #include "lockstep/kernels/cuda/channel_statistics.h"
 #include "lockstep/kernels/cuda/measure.h"
 
@@ -17,29 +17,6 @@ namespace lockstep {
 void add_cuda_batch_norm_grad(KernelLibrary& library);  // batch_norm_grad.cu
 
 namespace {
-
-struct Statistics {
-  float mean;
-  float variance;
-};
-
-struct FinishStatistics {
-  float* mean;
-  float* variance;
-  double share;  // one over the rows
-
-  // From sums of the distances to `shift` and of their squares.
-  __device__ Statistics statistics(double sum, double squares, float shift) const {
-    const double distance = sum * share;
-    const double spread = squares * share - distance * distance;
-    return {static_cast<float>(static_cast<double>(shift) + distance),
-            static_cast<float>(spread < 0 ? 0.0 : spread)};
-  }
-  __device__ void write(int channel, const Statistics& s) const {
-    mean[channel] = s.mean;
-    variance[channel] = s.variance;
-  }
-};
 
 // Mean and biased variance of each channel. Elements are taken relative to the channel's first, so
 // that a mean far from zero costs no digits of the variance. Four loads of 16 bytes in flight.
@@ -82,56 +59,6 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
                       const float shift = as_float(x[channel]);
                       finish.write(channel, finish.statistics(totals[0], totals[1], shift));
                     });
-}
-
-// The sums of each channel and of its squares, or none.
-struct GivenSums {
-  const float* sums = nullptr;
-  const float* squares = nullptr;
-  FinishStatistics finish = {};
-};
-
-// What is normalised, and how.
-template <class T>
-struct NormSide {
-  const T* x = nullptr;
-  const float* gamma = nullptr;
-  const float* beta = nullptr;
-  const float* mean = nullptr;
-  const float* variance = nullptr;
-  GivenSums given = {};  // from which mean and variance are found
-};
-
-// What is added before the activation.
-enum class Added { None, Residual, Projection };
-
-template <class T>
-struct Normalisation {
-  NormSide<T> own;
-  NormSide<T> projection;        // normalised and added, where it has an x
-  const T* residual = nullptr;   // added, where there is one
-  T* y = nullptr;                // may be x
-  std::uint8_t* bits = nullptr;  // where y is positive, a byte a pack; where something is added
-  float epsilon = 0;
-  float floor = 0;  // 0 with ReLU, else minus infinity
-
-  Added added() const {
-    if (projection.x != nullptr) return Added::Projection;
-    return residual != nullptr ? Added::Residual : Added::None;
-  }
-};
-
-// Of a channel; where it is found from sums, one block of each tile writes it down.
-template <class T>
-__device__ __forceinline__ Statistics statistics_of(const NormSide<T>& side, int channel,
-                                                    bool writes) {
-  const GivenSums& g = side.given;
-  if (g.sums == nullptr) return {side.mean[channel], side.variance[channel]};
-  const auto sum = static_cast<double>(g.sums[channel]);
-  const auto squares = static_cast<double>(g.squares[channel]);
-  const Statistics found = g.finish.statistics(sum, squares, 0.0F);
-  if (writes) g.finish.write(channel, found);
-  return found;
 }
 
 // y = (x - mean) · scale + beta (+ residual, or the same of another x), and ReLU; from the last row
@@ -242,6 +169,7 @@ struct NormForm {
   bool projection = false;
   bool residual = false;
   bool bits = false;
+  bool pool = false;
   std::size_t sums = 0;            // the input, where they are given
   std::size_t projected_sums = 0;  // the same for the projection
 
@@ -254,6 +182,7 @@ struct NormForm {
     projection = has("projection");
     residual = end > 3 && !projection;
     bits = has("bits");
+    pool = has("pool");
   }
 };
 
@@ -265,6 +194,8 @@ std::unique_ptr<Kernel> make_batch_norm_of(const KernelCall& call) {
   const auto epsilon = static_cast<float>(call.attrs().real("epsilon"));
   const float floor = floor_of(call);
   const NormForm form(call);
+  std::optional<PoolShape> pool;
+  if (form.pool) pool.emplace(call.in_shape(0), call.out_shape(0), call.attrs());
   return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
     if (r.channels == 0) return;
     const std::size_t last = form.projection ? 4 : 2;  // of the outputs that are statistics
@@ -304,7 +235,9 @@ std::unique_ptr<Kernel> make_batch_norm_of(const KernelCall& call) {
         launch_statistics<T, 1>(r, grids.narrow, s.x, partial, counts, finish, stream);
       }
     }
-    if (packs) {
+    if (pool) {
+      normalise_and_pool(*pool, grids.wide, n, {b.out<std::uint8_t>(3), b.out<T>(4)}, stream);
+    } else if (packs) {
       launch_normalise<T, kPack<T>>(r, grids.wide, n, stream);
     } else {
       launch_normalise<T, 1>(r, grids.narrow, n, stream);
@@ -356,7 +289,8 @@ std::size_t workspace_bytes(const KernelCall& call) {
 
 bool supports_batch_norm(const KernelCall& call) {
   return has_cuda_floats(call) && call.row_major() && has_f32_channels(call, 1, 2) &&
-         (!call.attrs().has("projection") || has_f32_channels(call, 4, 5));
+         (!call.attrs().has("projection") || has_f32_channels(call, 4, 5)) &&
+         (!call.attrs().has("pool") || pools_with_norm(call.input(0).type, call.attrs()));
 }
 
 bool supports_inference(const KernelCall& call) {

@@ -34,6 +34,79 @@ inline constexpr float kStoredAsZero<__half> = 0x1p-25F;  // half the least: a t
 template <>
 inline constexpr float kStoredAsZero<__nv_bfloat16> = 0x1p-134F;
 
+struct Statistics {
+  float mean;
+  float variance;
+};
+
+struct FinishStatistics {
+  float* mean;
+  float* variance;
+  double share;  // one over the rows
+
+  // From sums of the distances to `shift` and of their squares.
+  __device__ Statistics statistics(double sum, double squares, float shift) const {
+    const double distance = sum * share;
+    const double spread = squares * share - distance * distance;
+    return {static_cast<float>(static_cast<double>(shift) + distance),
+            static_cast<float>(spread < 0 ? 0.0 : spread)};
+  }
+  __device__ void write(int channel, const Statistics& s) const {
+    mean[channel] = s.mean;
+    variance[channel] = s.variance;
+  }
+};
+
+// The sums of each channel and of its squares, or none.
+struct GivenSums {
+  const float* sums = nullptr;
+  const float* squares = nullptr;
+  FinishStatistics finish = {};
+};
+
+// What is normalised, and how.
+template <class T>
+struct NormSide {
+  const T* x = nullptr;
+  const float* gamma = nullptr;
+  const float* beta = nullptr;
+  const float* mean = nullptr;
+  const float* variance = nullptr;
+  GivenSums given = {};  // from which mean and variance are found
+};
+
+// What is added before the activation.
+enum class Added { None, Residual, Projection };
+
+template <class T>
+struct Normalisation {
+  NormSide<T> own;
+  NormSide<T> projection;        // normalised and added, where it has an x
+  const T* residual = nullptr;   // added, where there is one
+  T* y = nullptr;                // may be x
+  std::uint8_t* bits = nullptr;  // where y is positive, a byte a pack; where something is added
+  float epsilon = 0;
+  float floor = 0;  // 0 with ReLU, else minus infinity
+
+  Added added() const {
+    if (projection.x != nullptr) return Added::Projection;
+    return residual != nullptr ? Added::Residual : Added::None;
+  }
+};
+
+// Of a channel; where it is found from sums, one block of each tile writes it down.
+template <class T>
+__device__ __forceinline__ Statistics statistics_of(const NormSide<T>& side, int channel,
+                                                    bool writes) {
+  const GivenSums& g = side.given;
+  if (g.sums == nullptr) return {side.mean[channel], side.variance[channel]};
+  const auto sum = static_cast<double>(g.sums[channel]);
+  const auto squares = static_cast<double>(g.squares[channel]);
+  const Statistics found = g.finish.statistics(sum, squares, 0.0F);
+  if (writes) g.finish.write(channel, found);
+  return found;
+}
+
 // Whether the mask of a value can be kept as bits: a pack has a byte of it.
 inline bool packs_bits(const ValueType& type) {
   return size_of(type.dtype) == 2 && type.shape[-1] % 8 == 0;

@@ -1,128 +1,14 @@
 // The largest element of each window and where it was, and the gradient that goes back there. A
 // thread has a whole window of its channels in flight where the window is small; 16-bit values are
 // compared two at a time.
-#include <cmath>
-
-#include "lockstep/kernels/cuda/pool.cuh"
+#include "lockstep/kernels/cuda/largest.cuh"
+#include "lockstep/kernels/cuda/pool_grad.cuh"
 
 namespace lockstep {
 
 void add_cuda_avg_pool(KernelLibrary& library);  // avg_pool.cu
 
 namespace {
-
-// A NaN wins once and stays: what is not a number in a window is not one in the result. Equals
-// leave the first its place.
-__device__ __forceinline__ bool wins_over(float candidate, float best) {
-  return !(candidate <= best) && best == best;
-}
-
-// The largest of N channels so far, and their places in the window.
-template <class T, int N>
-struct Largest {
-  static_assert(sizeof(T) == 4 || N == 1);
-  float best[N];
-  int places[N];
-
-  // Nothing yet; where all are minus infinity the first place has it.
-  __device__ explicit Largest(int first) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      best[i] = -INFINITY;
-      places[i] = first;
-    }
-  }
-  __device__ static Raw<T, N> least() {
-    const Largest none(0);
-    return packed<T, N>(none.best);
-  }
-  __device__ void consider(const Raw<T, N>& raw, int place) {
-    float values[N];
-    unpack<T, N>(raw, values);
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const bool wins = wins_over(values[i], best[i]);
-      best[i] = wins ? values[i] : best[i];
-      places[i] = wins ? place : places[i];
-    }
-  }
-  template <class Index>
-  __device__ void store(T* y, Index* index) const {
-    store_floats<T, N>(y, best);
-    Raw<Index, N> raw;
-    Index* elements = reinterpret_cast<Index*>(&raw);
-#pragma unroll
-    for (int i = 0; i < N; ++i) elements[i] = static_cast<Index>(places[i]);
-    *reinterpret_cast<Raw<Index, N>*>(index) = raw;
-  }
-};
-
-// Two 16-bit values in a word.
-template <class T>
-struct PairOf;
-template <>
-struct PairOf<__half> {
-  using Type = __half2;
-  static constexpr unsigned kLeast = 0xFC00FC00U;  // minus infinity, twice
-};
-template <>
-struct PairOf<__nv_bfloat16> {
-  using Type = __nv_bfloat162;
-  static constexpr unsigned kLeast = 0xFF80FF80U;
-};
-
-// The same for eight 16-bit values, in pairs: a mask of 16 bits says who wins.
-template <class T>
-struct LargestInPairs {
-  using Pair = typename PairOf<T>::Type;
-  static constexpr int kPairs = 4;
-  unsigned best[kPairs];
-  unsigned places[kPairs];
-
-  __device__ explicit LargestInPairs(int first) {
-#pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      best[i] = PairOf<T>::kLeast;
-      places[i] = static_cast<unsigned>(first) * 0x10001U;
-    }
-  }
-  __device__ static uint4 least() {
-    constexpr unsigned kLeast = PairOf<T>::kLeast;
-    return make_uint4(kLeast, kLeast, kLeast, kLeast);
-  }
-  __device__ static Pair pair_of(unsigned word) {
-    return *reinterpret_cast<const Pair*>(&word);
-  }
-  __device__ void consider(const uint4& raw, int place) {
-    const unsigned words[kPairs] = {raw.x, raw.y, raw.z, raw.w};
-    const unsigned both = static_cast<unsigned>(place) * 0x10001U;
-#pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      const Pair before = pair_of(best[i]);
-      const unsigned wins = __hgtu2_mask(pair_of(words[i]), before) & __heq2_mask(before, before);
-      best[i] = (best[i] & ~wins) | (words[i] & wins);
-      places[i] = (places[i] & ~wins) | (both & wins);
-    }
-  }
-  __device__ void store(T* y, std::uint8_t* index) const {
-    *reinterpret_cast<uint4*>(y) = make_uint4(best[0], best[1], best[2], best[3]);
-    *reinterpret_cast<uint2*>(index) = make_uint2(__byte_perm(places[0], places[1], 0x6420),
-                                                  __byte_perm(places[2], places[3], 0x6420));
-  }
-};
-
-template <class T, int N>
-struct LargestOf {
-  using Type = Largest<T, N>;
-};
-template <>
-struct LargestOf<__half, 8> {
-  using Type = LargestInPairs<__half>;
-};
-template <>
-struct LargestOf<__nv_bfloat16, 8> {
-  using Type = LargestInPairs<__nv_bfloat16>;
-};
 
 // A window of kHeight by kWidth, all of it in flight at once; of any size where they are 0.
 template <class T, class Index, int N, int kHeight, int kWidth>
@@ -155,7 +41,8 @@ __global__ void __launch_bounds__(256) max_pool(const PoolShape p, const T* x, T
       }
     }
     const std::int64_t to = pixel_at(p, p.oh, p.ow, image, row, column) + channel;
-    best.store(y + to, index + to);
+    *reinterpret_cast<Raw<T, N>*>(y + to) = best.values();
+    best.store_places(index + to);
   });
 }
 
@@ -215,55 +102,18 @@ __global__ void __launch_bounds__(256)
   });
 }
 
-// The same for windows of kWindow by kWindow at every kStride: a thread has the pixels between one
-// window's beginning and the next one's, kStride by kStride of them, which few windows cover, each
-// read once for all.
+// The same by a thread for the pixels between windows (pool_grad.cuh).
 template <class T, class Index, int N, int kWindow, int kStride>
 __global__ void __launch_bounds__(256)
     max_pool_grad_by_windows(const PoolShape p, const T* dy, const Index* index, T* dx) {
-  constexpr int kBack = (kWindow - 1) / kStride;  // windows before that reach the thread's pixels
-  constexpr int kAxis = kBack + 1;
-  const int height = (p.h + p.top + kStride - 1) / kStride;
-  const int width = (p.w + p.left + kStride - 1) / kStride;
-  for_each_pixel<N>(p, height, width, [&](int image, int row, int column, int channel) {
-    Raw<T, N> gradients[kAxis * kAxis] = {};
-    Raw<Index, N> winners[kAxis * kAxis];
-    bool there[kAxis * kAxis];
-#pragma unroll
-    for (int k = 0; k < kAxis * kAxis; ++k) {
-      const int i = row - kBack + k / kAxis;
-      const int j = column - kBack + k % kAxis;
-      there[k] = i >= 0 && i < p.oh && j >= 0 && j < p.ow;
-      if (!there[k]) continue;
-      const std::int64_t at = pixel_at(p, p.oh, p.ow, image, i, j) + channel;
-      gradients[k] = load_raw<T, N>(dy + at);
-      winners[k] = load_raw<Index, N>(index + at);
-    }
+  const WindowGaps gaps(p);
+  for_each_pixel<N>(p, gaps.height, gaps.width, [&](int image, int row, int column, int channel) {
     float sums[kStride * kStride][N] = {};
-#pragma unroll
-    for (int k = 0; k < kAxis * kAxis; ++k) {
-      if (!there[k]) continue;
-      float values[N];
-      unpack<T, N>(gradients[k], values);
-      const Index* won = reinterpret_cast<const Index*>(&winners[k]);
-#pragma unroll
-      for (int q = 0; q < kStride * kStride; ++q) {
-        // The pixel's place in the window.
-        const int i = q / kStride + (kBack - k / kAxis) * kStride;
-        const int j = q % kStride + (kBack - k % kAxis) * kStride;
-        if (i >= kWindow || j >= kWindow) continue;
-#pragma unroll
-        for (int c = 0; c < N; ++c) {
-          if (static_cast<int>(won[c]) == i * kWindow + j) sums[q][c] += values[c];
-        }
-      }
-    }
+    add_windows<T, Index, N, kWindow, kStride>(p, dy, index, {image, row, column}, channel, sums);
 #pragma unroll
     for (int q = 0; q < kStride * kStride; ++q) {
-      const int i = row * kStride - p.top + q / kStride;
-      const int j = column * kStride - p.left + q % kStride;
-      if (i < 0 || i >= p.h || j < 0 || j >= p.w) continue;
-      store_floats<T, N>(dx + pixel_at(p, p.h, p.w, image, i, j) + channel, sums[q]);
+      const std::int64_t to = gap_pixel<kStride>(p, {image, row, column}, q);
+      if (to >= 0) store_floats<T, N>(dx + to + channel, sums[q]);
     }
   });
 }
@@ -339,9 +189,8 @@ std::unique_ptr<Kernel> make_max_pool_grad_of(const KernelCall& call) {
     with_pack<T, Index>(p, all_on_pack_boundaries(dy, index, dx), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       if (const auto by_windows = max_pool_grad_kernel_by_windows<T, Index, kWidth>(p)) {
-        const int rows = (p.h + p.top + p.stride_h - 1) / p.stride_h;
-        const int columns = (p.w + p.left + p.stride_w - 1) / p.stride_w;
-        const PoolLaunch launch(p.n * rows, columns, p.c, kWidth);
+        const WindowGaps gaps(p);
+        const PoolLaunch launch(p.n * gaps.height, gaps.width, p.c, kWidth);
         by_windows<<<launch.blocks, launch.threads, 0, stream>>>(p, dy, index, dx);
         return;
       }
@@ -376,7 +225,11 @@ void add_cuda_pool(KernelLibrary& library) {
       Op::MaxPool,
       {.name = "cuda.max_pool",
        .supports = [](const KernelCall& call) { return supports_pool(call, call.in_shape(0)); },
-       .make = make_max_pool});
+       .make = make_max_pool,
+       .offers =
+           [](const KernelCall& call, std::string_view extra) {
+             return extra == "batch_norm" && pools_with_norm(call.input(0).type, call.attrs());
+           }});
   library.add(
       Op::MaxPoolGrad,
       {.name = "cuda.max_pool_grad",

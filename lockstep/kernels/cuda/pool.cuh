@@ -101,4 +101,17 @@ inline bool supports_pool(const KernelCall& call, const Shape& x) {
          x[0] * std::max<std::int64_t>(x[1], 1) < kMost && x[2] * x[3] < kMost;
 }
 
+// Whether batch_norm_pool.cu has kernels for an image and its windows: full packs, and pixels that
+// are counted in 32 bits.
+inline bool pools_with_norm(const ValueType& image, const Attrs& attrs) {
+  const auto is = [&](std::int64_t window, std::int64_t stride) {
+    return attrs.ints("window") == Ints{window, window} &&
+           attrs.ints("strides") == Ints{stride, stride};
+  };
+  const Shape& x = image.shape;
+  const auto bytes = static_cast<std::int64_t>(size_of(image.dtype)) * x[3];
+  return (is(3, 2) || is(2, 2)) && bytes % 16 == 0 &&
+         x.elements() / std::max<std::int64_t>(x[3], 1) < std::numeric_limits<std::int32_t>::max();
+}
+
 }  // namespace lockstep
