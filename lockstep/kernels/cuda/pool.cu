@@ -134,7 +134,8 @@ template <class T, class Index, int N>
 auto max_pool_grad_kernel_by_windows(const PoolShape& p) {
   using Function = void (*)(PoolShape, const T*, const Index*, T*);
   const auto is = [&](int window, int stride) {
-    return p.kh == window && p.kw == window && p.stride_h == stride && p.stride_w == stride;
+    return has_short_lines(p.w, p.c) && p.kh == window && p.kw == window && p.stride_h == stride &&
+           p.stride_w == stride;
   };
   if constexpr (N > 1) {
     if (is(3, 2)) return Function(max_pool_grad_by_windows<T, Index, N, 3, 2>);
