@@ -68,23 +68,17 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     const std::int64_t row = r.rows - 1 - p.row - u * p.step;
     if (row < 0) return;
     const Place window = place_of(row, s.oh, s.ow);
-    const Span rows(window.row * kStride - s.top, kWindow, s.h);
-    const Span columns(window.column * kStride - s.left, kWindow, s.w);
+    const Place first{window.image, window.row * kStride - s.top, window.column * kStride - s.left};
+    const Neighbours<kWindow> pixels(s, s.h, s.w, first);
     uint4 raws[kWindow * kWindow];
 #pragma unroll
     for (int k = 0; k < kWindow * kWindow; ++k) {
-      const int i = k / kWindow;
-      const int j = k % kWindow;
-      const bool inside = i >= rows.begin && i < rows.end && j >= columns.begin && j < columns.end;
       raws[k] = turned(Best::least(), signs);
-      if (!inside) continue;
-      const std::int64_t at =
-          pixel_at(s, s.h, s.w, window.image, rows.start + i, columns.start + j);
-      raws[k] = load_raw<T, N>(n.own.x + at + channel);
+      if (pixels.there[k]) raws[k] = load_raw<T, N>(n.own.x + pixels.at(k) + channel);
     }
-    Best best(rows.begin * kWindow + columns.begin);
+    Best best(max(0, -first.row) * kWindow + max(0, -first.column));
 #pragma unroll
-    for (int k = 0; k < kWindow * kWindow; ++k) best.consider(turned(raws[k], signs), k);
+    for (int k = 0; k < kWindow * kWindow; ++k) best.consider_value(turned(raws[k], signs), k);
     const uint4 won = turned(best.values(), signs);
     float values[N];
     float mean[N];
@@ -105,26 +99,27 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
 }
 
 // dx from dz of the windows, dbeta and dgamma, from the last gap to the first; a row of r is a gap.
+// A thread goes through its channels four at a time, and takes what it knows of them from the
+// block's memory: with more in registers, fewer threads would run.
 template <class T, int kWindow, int kStride>
-__global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
+__global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     pooled_gradient(const ChannelRows r, const ColumnGrid g, const PoolShape s,
                     const NormGradient<T> n, const std::uint8_t* places, const float share) {
   constexpr int N = kPack<T>;
+  constexpr int kFew = 4;
   constexpr int kPixels = kStride * kStride;
-  alignas(16) __shared__ TileChannels offsets, slopes;
+  alignas(16) __shared__ TileChannels means, scales, offsets, slopes;
   const ColumnPlace p = sweep_place<N>(r, g);
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
     const int channel = p.first + i;
     const float rstd = reciprocal_deviation(n.variance[channel], n.epsilon);
-    offsets[i] = n.dbeta[channel] * share;
-    slopes[i] = n.dgamma[channel] * share * rstd;
+    means[i] = n.mean[channel];
+    scales[i] = norm_scale(n.gamma[channel], rstd);
+    offsets[i] = n.dbeta[channel] * share * scales[i];
+    slopes[i] = n.dgamma[channel] * share * rstd * scales[i];
   }
-  const auto c = load_channels<N, Mask::None>(p, n);  // waits for all threads
+  __syncthreads();
   if (!p.active) return;
-  float offset[N];
-  float slope[N];
-  load_shared<N>(offsets + p.side, offset);
-  load_shared<N>(slopes + p.side, slope);
   const WindowGaps gaps(s);
   const int channel = p.first + p.side;
 #pragma unroll 1
@@ -132,26 +127,43 @@ __global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
     const std::int64_t row = r.rows - 1 - p.row - u * p.step;
     if (row < 0) return;
     const Place gap = place_of(row, gaps.height, gaps.width);
+    const auto pixels = gap_pixels<kStride>(s, gap);
     uint4 raws[kPixels];
 #pragma unroll
     for (int q = 0; q < kPixels; ++q) {
-      const std::int64_t at = gap_pixel<kStride>(s, gap, q);
-      if (at >= 0) raws[q] = load_raw<T, N>(n.x + at + channel);
+      if (pixels.there[q]) raws[q] = load_raw<T, N>(n.x + pixels.at(q) + channel);
     }
-    float dz[kPixels][N] = {};
-    add_windows<T, std::uint8_t, N, kWindow, kStride>(s, n.dy, places, gap, channel, dz);
+    const ReachingWindows<T, std::uint8_t, N, kWindow, kStride> windows(s, n.dy, places, gap,
+                                                                        channel);
+#pragma unroll
+    for (int first = 0; first < N; first += kFew) {
+      float dz[kPixels][kFew] = {};
+      windows.add(first, dz);
+      float mean[kFew];
+      float scale[kFew];
+      float offset[kFew];
+      float slope[kFew];
+      load_shared<kFew>(means + p.side + first, mean);
+      load_shared<kFew>(scales + p.side + first, scale);
+      load_shared<kFew>(offsets + p.side + first, offset);
+      load_shared<kFew>(slopes + p.side + first, slope);
+#pragma unroll
+      for (int q = 0; q < kPixels; ++q) {
+        auto* few = reinterpret_cast<Raw<T, kFew>*>(reinterpret_cast<T*>(&raws[q]) + first);
+        float x[kFew];
+        unpack<T, kFew>(*few, x);
+#pragma unroll
+        for (int i = 0; i < kFew; ++i) {
+          const float centered = __fsub_rn(x[i], mean[i]);
+          x[i] = fmaf(-centered, slope[i], fmaf(scale[i], dz[q][i], -offset[i]));
+        }
+        *few = packed<T, kFew>(x);
+      }
+    }
 #pragma unroll
     for (int q = 0; q < kPixels; ++q) {
-      const std::int64_t at = gap_pixel<kStride>(s, gap, q);
-      if (at < 0) continue;
-      float x[N];
-      unpack<T, N>(raws[q], x);
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const float centered = __fsub_rn(x[i], c.mean[i]);
-        x[i] = c.scale[i] * fmaf(-centered, slope[i], dz[q][i] - offset[i]);
-      }
-      store_floats<T, N>(n.dx + at + channel, x);
+      if (!pixels.there[q]) continue;
+      *reinterpret_cast<uint4*>(n.dx + pixels.at(q) + channel) = raws[q];
     }
   }
 }

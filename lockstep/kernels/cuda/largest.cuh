@@ -44,6 +44,10 @@ struct Largest {
       places[i] = wins ? place : places[i];
     }
   }
+  // The same where nobody asks which place a NaN had.
+  __device__ void consider_value(const Raw<T, N>& raw, int place) {
+    consider(raw, place);
+  }
   __device__ Raw<T, N> values() const {
     return packed<T, N>(best);
   }
@@ -101,6 +105,18 @@ struct LargestInPairs {
       const Pair before = pair_of(best[i]);
       const unsigned wins = __hgtu2_mask(pair_of(words[i]), before) & __heq2_mask(before, before);
       best[i] = (best[i] & ~wins) | (words[i] & wins);
+      places[i] = (places[i] & ~wins) | (both & wins);
+    }
+  }
+  __device__ void consider_value(const uint4& raw, int place) {
+    const unsigned words[kPairs] = {raw.x, raw.y, raw.z, raw.w};
+    const unsigned both = static_cast<unsigned>(place) * 0x10001U;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const Pair before = pair_of(best[i]);
+      const unsigned wins = __hgt2_mask(pair_of(words[i]), before);
+      const Pair larger = __hmax2_nan(pair_of(words[i]), before);
+      best[i] = *reinterpret_cast<const unsigned*>(&larger);
       places[i] = (places[i] & ~wins) | (both & wins);
     }
   }

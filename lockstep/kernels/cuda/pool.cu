@@ -108,12 +108,14 @@ __global__ void __launch_bounds__(256)
     max_pool_grad_by_windows(const PoolShape p, const T* dy, const Index* index, T* dx) {
   const WindowGaps gaps(p);
   for_each_pixel<N>(p, gaps.height, gaps.width, [&](int image, int row, int column, int channel) {
+    const Place gap{image, row, column};
+    const ReachingWindows<T, Index, N, kWindow, kStride> windows(p, dy, index, gap, channel);
     float sums[kStride * kStride][N] = {};
-    add_windows<T, Index, N, kWindow, kStride>(p, dy, index, {image, row, column}, channel, sums);
+    windows.add(0, sums);
+    const auto pixels = gap_pixels<kStride>(p, gap);
 #pragma unroll
     for (int q = 0; q < kStride * kStride; ++q) {
-      const std::int64_t to = gap_pixel<kStride>(p, {image, row, column}, q);
-      if (to >= 0) store_floats<T, N>(dx + to + channel, sums[q]);
+      if (pixels.there[q]) store_floats<T, N>(dx + pixels.at(q) + channel, sums[q]);
     }
   });
 }
@@ -132,7 +134,8 @@ template <class T, class Index, int N>
 auto max_pool_grad_kernel_by_windows(const PoolShape& p) {
   using Function = void (*)(PoolShape, const T*, const Index*, T*);
   const auto is = [&](int window, int stride) {
-    return p.kh == window && p.kw == window && p.stride_h == stride && p.stride_w == stride;
+    return has_short_lines(p.w, p.c) && p.kh == window && p.kw == window && p.stride_h == stride &&
+           p.stride_w == stride;
   };
   if constexpr (N > 1) {
     if (is(3, 2)) return Function(max_pool_grad_by_windows<T, Index, N, 3, 2>);

@@ -101,6 +101,11 @@ inline bool supports_pool(const KernelCall& call, const Shape& x) {
          x[0] * std::max<std::int64_t>(x[1], 1) < kMost && x[2] * x[3] < kMost;
 }
 
+// Whether a few lines of an image are counted in 32 bits.
+inline bool has_short_lines(std::int64_t width, std::int64_t channels) {
+  return width * channels < (std::int64_t{1} << 29);
+}
+
 // Whether batch_norm_pool.cu has kernels for an image and its windows: full packs, and pixels that
 // are counted in 32 bits.
 inline bool pools_with_norm(const ValueType& image, const Attrs& attrs) {
@@ -110,7 +115,7 @@ inline bool pools_with_norm(const ValueType& image, const Attrs& attrs) {
   };
   const Shape& x = image.shape;
   const auto bytes = static_cast<std::int64_t>(size_of(image.dtype)) * x[3];
-  return (is(3, 2) || is(2, 2)) && bytes % 16 == 0 &&
+  return (is(3, 2) || is(2, 2)) && bytes % 16 == 0 && has_short_lines(x[2], x[3]) &&
          x.elements() / std::max<std::int64_t>(x[3], 1) < std::numeric_limits<std::int32_t>::max();
 }
 

@@ -21,53 +21,79 @@ struct Place {
   int image, row, column;
 };
 
-// Where pixel q of a gap begins, or -1 where it is none of the image's.
+// kSide by kSide neighbours in images of height by width, of which some may lie outside; all are
+// found from the first.
+template <int kSide>
+struct Neighbours {
+  std::int64_t first;
+  int line, step;
+  bool there[kSide * kSide];
+
+  __device__ __forceinline__ Neighbours(const PoolShape& p, int height, int width,
+                                        const Place& place)
+      : first(pixel_at(p, height, width, place.image, place.row, place.column)),
+        line(width * p.c),
+        step(p.c) {
+#pragma unroll
+    for (int k = 0; k < kSide * kSide; ++k) {
+      const int i = place.row + k / kSide;
+      const int j = place.column + k % kSide;
+      there[k] = i >= 0 && i < height && j >= 0 && j < width;
+    }
+  }
+  __device__ __forceinline__ std::int64_t at(int k) const {
+    return first + k / kSide * line + k % kSide * step;
+  }
+};
+
+// The pixels of a gap.
 template <int kStride>
-__device__ __forceinline__ std::int64_t gap_pixel(const PoolShape& p, const Place& gap, int q) {
-  const int i = gap.row * kStride - p.top + q / kStride;
-  const int j = gap.column * kStride - p.left + q % kStride;
-  const bool inside = i >= 0 && i < p.h && j >= 0 && j < p.w;
-  return inside ? pixel_at(p, p.h, p.w, gap.image, i, j) : -1;
+__device__ __forceinline__ Neighbours<kStride> gap_pixels(const PoolShape& p, const Place& gap) {
+  return {p, p.h, p.w, {gap.image, gap.row * kStride - p.top, gap.column * kStride - p.left}};
 }
 
-// Adds to the sum of each pixel of a gap what dy is in the windows that it won.
+// The windows that reach a gap's pixels: dy, and who won.
 template <class T, class Index, int N, int kWindow, int kStride>
-__device__ __forceinline__ void add_windows(const PoolShape& p, const T* dy, const Index* index,
-                                            const Place& gap, int channel,
-                                            float (&sums)[kStride * kStride][N]) {
-  constexpr int kBack = (kWindow - 1) / kStride;  // windows before that reach the gap's pixels
-  constexpr int kAxis = kBack + 1;
-  Raw<T, N> gradients[kAxis * kAxis] = {};
-  Raw<Index, N> winners[kAxis * kAxis];
-  bool there[kAxis * kAxis];
+struct ReachingWindows {
+  static constexpr int kBack = (kWindow - 1) / kStride;  // windows before the gap's own
+  static constexpr int kSide = kBack + 1;
+  Raw<T, N> gradients[kSide * kSide] = {};
+  Raw<Index, N> winners[kSide * kSide];
+  Neighbours<kSide> windows;
+
+  __device__ __forceinline__ ReachingWindows(const PoolShape& p, const T* dy, const Index* index,
+                                             const Place& gap, int channel)
+      : windows(p, p.oh, p.ow, {gap.image, gap.row - kBack, gap.column - kBack}) {
 #pragma unroll
-  for (int k = 0; k < kAxis * kAxis; ++k) {
-    const int i = gap.row - kBack + k / kAxis;
-    const int j = gap.column - kBack + k % kAxis;
-    there[k] = i >= 0 && i < p.oh && j >= 0 && j < p.ow;
-    if (!there[k]) continue;
-    const std::int64_t at = pixel_at(p, p.oh, p.ow, gap.image, i, j) + channel;
-    gradients[k] = load_raw<T, N>(dy + at);
-    winners[k] = load_raw<Index, N>(index + at);
+    for (int k = 0; k < kSide * kSide; ++k) {
+      if (!windows.there[k]) continue;
+      gradients[k] = load_raw<T, N>(dy + windows.at(k) + channel);
+      winners[k] = load_raw<Index, N>(index + windows.at(k) + channel);
+    }
   }
+
+  // Of some channels from `first`, adds to each pixel's sum what dy is in the windows that it won.
+  template <int kChannels>
+  __device__ __forceinline__ void add(int first,
+                                      float (&sums)[kStride * kStride][kChannels]) const {
 #pragma unroll
-  for (int k = 0; k < kAxis * kAxis; ++k) {
-    if (!there[k]) continue;
-    float values[N];
-    unpack<T, N>(gradients[k], values);
-    const Index* won = reinterpret_cast<const Index*>(&winners[k]);
+    for (int k = 0; k < kSide * kSide; ++k) {
+      if (!windows.there[k]) continue;
+      const T* values = reinterpret_cast<const T*>(&gradients[k]) + first;
+      const Index* won = reinterpret_cast<const Index*>(&winners[k]) + first;
 #pragma unroll
-    for (int q = 0; q < kStride * kStride; ++q) {
-      // The pixel's place in the window.
-      const int i = q / kStride + (kBack - k / kAxis) * kStride;
-      const int j = q % kStride + (kBack - k % kAxis) * kStride;
-      if (i >= kWindow || j >= kWindow) continue;
+      for (int q = 0; q < kStride * kStride; ++q) {
+        // The pixel's place in the window.
+        const int i = q / kStride + (kBack - k / kSide) * kStride;
+        const int j = q % kStride + (kBack - k % kSide) * kStride;
+        if (i >= kWindow || j >= kWindow) continue;
 #pragma unroll
-      for (int c = 0; c < N; ++c) {
-        if (static_cast<int>(won[c]) == i * kWindow + j) sums[q][c] += values[c];
+        for (int c = 0; c < kChannels; ++c) {
+          if (static_cast<int>(won[c]) == i * kWindow + j) sums[q][c] += as_float(values[c]);
+        }
       }
     }
   }
-}
+};
 
 }  // namespace lockstep
