@@ -1,5 +1,5 @@
+#include "lockstep/device/cuda/kernel_copy.h"
 #include "lockstep/device/cuda/runtime.h"
-#include "lockstep/device/cuda/small_copy.h"
 
 namespace lockstep {
 namespace {
@@ -62,7 +62,9 @@ void CudaStream::wait_for(Stream& other) {
 
 void CudaStream::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 0) return;
-  if (bytes <= kMostSmallCopy && is_recorded(handle()) && can_copy_by_kernel(to, from)) {
+  const bool small =
+      bytes <= kMostSmallCopy && is_recorded(handle()) && can_copy_by_kernel(to, from);
+  if (small || lie_within_gpu(to, from)) {
     return copy_by_kernel(to, from, bytes, handle());
   }
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle()), "copying");
