@@ -1,7 +1,7 @@
 // Two replicas, or two models, on two logical CPUs.
 //
 //   replica_bench balance    one replica slowed by work of others on its core: even pieces against
-//                            balance = auto, beside what the devices can do each alone
+//                            balance = auto, beside what the devices can do with a model each
 //   replica_bench many       two models that train_many trains at once against each alone, and
 //                            against two processes that know nothing of one another
 //   replica_bench recording  a step with spans against one without
@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -114,6 +115,40 @@ double fit_speed(const Strategy& strategy, std::int64_t batch, std::int64_t step
   return static_cast<double>(history.samples) / history.seconds;
 }
 
+// Samples a second of each of two devices that train a model of their own at the same time: what
+// they can do together, where one that runs alone may find the machine's memory and clock its own.
+std::array<double, 2> speeds_at_once(std::int64_t batch) {
+  constexpr std::int64_t kSome = 10;  // steps
+  constexpr double kSettle = 2;       // seconds
+  constexpr double kMeasured = 4;
+  std::array<double, 2> speeds = {};
+  const auto train = [&](std::size_t device) {
+    Model model(make_lenet());
+    model.compile({.strategy = OneDeviceStrategy(
+                       {.device = fmt::format("cpu:{}", device), .logical_cpus = 2}),
+                   .optimizer = Adam(),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+    const Dataset batches = make_batches(batch);
+    const std::int64_t start = now_ns();
+    const auto seconds = [&] { return static_cast<double>(now_ns() - start) * 1e-9; };
+    double begin = 0;
+    double samples = 0;
+    while (begin == 0 || seconds() - begin < kMeasured) {
+      model.fit(batches, {.steps_per_epoch = kSome});
+      if (begin > 0) {
+        samples += static_cast<double>(kSome * batch);
+        speeds[device] = samples / (seconds() - begin);
+      } else if (seconds() > kSettle) {
+        begin = seconds();
+      }
+    }
+  };
+  std::thread other(train, 1);
+  train(0);
+  other.join();
+  return speeds;
+}
+
 void balance() {
   const std::vector<std::string> names{"cpu:0", "cpu:1"};
   constexpr std::int64_t kPerReplica = 64;
@@ -124,22 +159,23 @@ void balance() {
     return;
   }
   const int last = cores.back();
-  std::vector<double> alone0, alone1, even, automatic;
+  std::vector<double> apart0, apart1, even, automatic;
   for (int round = 0; round < kRounds; ++round) {
     const Burner burner(last);
-    alone0.push_back(
-        fit_speed(OneDeviceStrategy({.device = "cpu:0", .logical_cpus = 2}), kPerReplica, kSteps));
-    alone1.push_back(
-        fit_speed(OneDeviceStrategy({.device = "cpu:1", .logical_cpus = 2}), kPerReplica, kSteps));
+    const auto [first, second] = speeds_at_once(kPerReplica);
+    apart0.push_back(first);
+    apart1.push_back(second);
     even.push_back(fit_speed(MirroredStrategy({.devices = names}), 2 * kPerReplica, kSteps));
     automatic.push_back(fit_speed(MirroredStrategy({.devices = names, .balance = Balance::Auto}),
                                   2 * kPerReplica, kSteps));
   }
-  const double sum = median(alone0) + median(alone1);
+  const double sum = median(apart0) + median(apart1);
   fmt::print("LeNet, 2 × batch {}, other work takes half of cpu:1's core ({} rounds, medians)\n",
              kPerReplica, kRounds);
-  fmt::print("  cpu:0 alone     {:8.0f} samples/s\n  cpu:1 alone     {:8.0f} samples/s\n",
-             median(alone0), median(alone1));
+  fmt::print(
+      "  cpu:0           {:8.0f} samples/s\n  cpu:1           {:8.0f} samples/s, each a model of "
+      "its own\n",
+      median(apart0), median(apart1));
   fmt::print("  even pieces     {:8.0f} samples/s, {:.2f} of their sum\n", median(even),
              median(even) / sum);
   fmt::print("  balance = auto  {:8.0f} samples/s, {:.2f} of their sum   goal 0.9: {}\n",
