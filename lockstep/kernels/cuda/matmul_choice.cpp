@@ -26,7 +26,7 @@ constexpr int kMostMeasuredOfShort = 24;
 // tanh, with fewer digits than f32 has. A bias is of the result's type.
 std::vector<cublasLtEpilogue_t> epilogues_for(const MatmulProduct& p) {
   std::vector<cublasLtEpilogue_t> list;
-  // In f32 it is a launch of its own, and never pays.
+  // In f32 it is a launch of its own.
   if (p.column_sums && p.dtype != DType::F32) list.push_back(CUBLASLT_EPILOGUE_BGRADA);
   if (p.masked) list.push_back(CUBLASLT_EPILOGUE_DRELU);
   const bool bias = p.tail.biased && p.tail.bias_dtype == p.dtype;
