@@ -210,20 +210,35 @@ TEST_P(RunningAhead, PredictAndEvaluateGiveWhatTheHostGives) {
   EXPECT_EQ(device_.most_under_way(), 2);
 }
 
+// Where samples were written to, by any thread.
+class WrittenPlaces {
+ public:
+  void add(std::span<Tensor> to) {
+    const std::lock_guard lock(mutex_);
+    for (const Tensor& each : to) places_.insert(each.raw());
+  }
+  bool contains(const std::byte* place) const { return places_.contains(place); }
+
+ private:
+  std::mutex mutex_;
+  std::set<const std::byte*> places_;
+};
+
+Dataset watched_batches(const Problem& data, WrittenPlaces& written) {
+  const auto write = [&written](const Element& element, RandomSequence&, std::span<Tensor> to) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_from(element[i]);
+    written.add(to);
+  };
+  return Dataset::from_tensors({data.x, data.y})
+      .map_into(write, {.spec = {{DType::F32, {kFeatures}}, {DType::I32, {}}}})
+      .batch(2 * kBatch)  // labels of less than 64 bytes go with the step
+      .prefetch();
+}
+
 TEST_P(RunningAhead, TheDeviceReadsSamplesWhereTheyWereWritten) {
   const Problem data = make_problem(kSamples);
-  std::mutex mutex;
-  std::set<const std::byte*> written;
-  const auto write = [&](const Element& element, RandomSequence&, std::span<Tensor> to) {
-    for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_from(element[i]);
-    const std::lock_guard lock(mutex);
-    for (const Tensor& each : to) written.insert(each.raw());
-  };
-  const Dataset batches =
-      Dataset::from_tensors({data.x, data.y})
-          .map_into(write, {.spec = {{DType::F32, {kFeatures}}, {DType::I32, {}}}})
-          .batch(2 * kBatch)  // labels of less than 64 bytes go with the step
-          .prefetch();
+  WrittenPlaces written;
+  const Dataset batches = watched_batches(data, written);
   Sequential model = make_model();
   model.compile(on(device_));
   model.fit(batches, {.epochs = 2});
@@ -253,18 +268,8 @@ TEST_P(RunningAhead, InALoopOfOnesOwnTheDeviceReadsSamplesWhereTheyWereWritten) 
   const Problem data = make_problem(kSamples);
   for (const bool from_function : {false, true}) {
     SCOPED_TRACE(from_function ? "batch after batch" : "in pieces");
-    std::mutex mutex;
-    std::set<const std::byte*> written;
-    const auto write = [&](const Element& element, RandomSequence&, std::span<Tensor> to) {
-      for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_from(element[i]);
-      const std::lock_guard lock(mutex);
-      for (const Tensor& each : to) written.insert(each.raw());
-    };
-    const Dataset samples = Dataset::from_tensors({data.x, data.y});
-    const Dataset batches =
-        samples.map_into(write, {.spec = {{DType::F32, {kFeatures}}, {DType::I32, {}}}})
-            .batch(2 * kBatch)  // labels of less than 64 bytes go with the step
-            .prefetch();
+    WrittenPlaces written;
+    const Dataset batches = watched_batches(data, written);
     LateDevice device(GetParam());
     const LateStrategy strategy(device);
     Sequential model = make_model();
@@ -289,7 +294,7 @@ TEST_P(RunningAhead, InALoopOfOnesOwnTheDeviceReadsSamplesWhereTheyWereWritten) 
 
     Sequential expected = make_model();
     expected.compile(on_host());
-    expected.fit(samples.batch(2 * kBatch), {.epochs = 2});
+    expected.fit(Dataset::from_tensors({data.x, data.y}).batch(2 * kBatch), {.epochs = 2});
     EXPECT_TRUE(same_weights(expected, model));
   }
 }

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "lockstep/kernels/cuda/elementwise.cuh"
+#include "lockstep/kernels/cuda/rare.h"
 
 namespace lockstep {
 namespace {
@@ -119,9 +120,7 @@ struct Squared {
   }
 };
 
-// Of integers and doubles there is little in a network: they have one functor for all ops of a
-// kind, which looks at each element at the op's number, so that not every op is compiled for every
-// type.
+// Rare types have one functor for all ops of a kind, which asks at each element which op it is.
 struct RareBinary {
   Op op;
 
@@ -158,8 +157,6 @@ struct RareUnary {
     }
   }
 };
-template <class T>
-constexpr bool kRare = std::is_integral_v<T> || std::is_same_v<T, double>;
 
 // Calls f with a zero of the type of an op's numbers; bool is not among them.
 template <class F>

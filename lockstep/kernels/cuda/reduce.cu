@@ -10,6 +10,7 @@
 #include "lockstep/kernels/axis_groups.h"
 #include "lockstep/kernels/cuda/alike.h"
 #include "lockstep/kernels/cuda/cuda.h"
+#include "lockstep/kernels/cuda/rare.h"
 #include "lockstep/kernels/cuda/reduction.cuh"
 
 namespace lockstep {
@@ -249,15 +250,8 @@ AxisGroups groups_of(const KernelCall& call) {
 
 enum class Way { Nothing, Rows, Columns, Scattered };
 
-// Of integers and doubles there is little in a network: they are reduced in the one way that takes
-// any axes, and the others need not be compiled for them.
-template <class T>
-constexpr bool kRare = std::is_integral_v<T> || std::is_same_v<T, double>;
-bool is_rare(DType dtype) {
-  return dtype != DType::F32 && dtype != DType::F16 && dtype != DType::BF16;
-}
-
-// Many short columns are a thread's work each: a block would find too little to do.
+// Many short columns are a thread's work each: a block would find too little to do. Rare types go
+// the one way that takes any axes.
 Way way_of(const KernelCall& call, const Form& form) {
   constexpr std::int64_t kShort = 128;
   constexpr std::int64_t kMany = 65536;
