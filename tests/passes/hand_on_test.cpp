@@ -44,19 +44,32 @@ std::vector<const Node*> all(const Graph& graph, Op op) {
   return nodes;
 }
 
+// norm(conv(x)), and what it has gradients for.
+struct Normed {
+  BatchNormResult norm;
+  std::vector<Value> targets;
+};
+Normed norm_of_conv(Graph& graph, Value x, const std::string& name = "") {
+  const Value w = graph.input(name + "w", {DType::F16, Shape{1, 1, 16, 16}});
+  const Value gamma = graph.input(name + "gamma", {DType::F32, Shape{16}});
+  const Value beta = graph.input(name + "beta", {DType::F32, Shape{16}});
+  return {batch_norm(conv2d(x, w), gamma, beta), {x, w, gamma, beta}};
+}
+
+void give_gradients(Graph& graph, Value y, const std::vector<Value>& targets) {
+  const std::vector<Value> grads = gradients(reduce_sum(full_precision(y)), targets);
+  for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
+}
+
 // relu(norm(conv(x)) (+ x)) with its gradients.
 Graph block(bool residual) {
   Graph graph;
   const Value x = graph.input("x", {DType::F16, Shape{2, 6, 6, 16}});
-  const Value w = graph.input("w", {DType::F16, Shape{1, 1, 16, 16}});
-  const Value gamma = graph.input("gamma", {DType::F32, Shape{16}});
-  const Value beta = graph.input("beta", {DType::F32, Shape{16}});
-  const BatchNormResult norm = batch_norm(conv2d(x, w), gamma, beta);
+  const Normed normed = norm_of_conv(graph, x);
+  const BatchNormResult& norm = normed.norm;
   const Value y = relu(residual ? norm.y + x : norm.y);
   graph.output("y", y);
-  const std::vector<Value> targets = {x, w, gamma, beta};
-  const std::vector<Value> grads = gradients(reduce_sum(full_precision(y)), targets);
-  for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
+  give_gradients(graph, y, normed.targets);
   return graph;
 }
 
@@ -96,11 +109,9 @@ Graph projected_block() {
   const Value x = graph.input("x", {DType::F16, Shape{2, 6, 6, 16}});
   std::vector<Value> targets = {x};
   const auto side = [&](const std::string& name) {
-    const Value w = graph.input(name + "w", {DType::F16, Shape{1, 1, 16, 16}});
-    const Value gamma = graph.input(name + "gamma", {DType::F32, Shape{16}});
-    const Value beta = graph.input(name + "beta", {DType::F32, Shape{16}});
-    targets.insert(targets.end(), {w, gamma, beta});
-    return batch_norm(conv2d(x, w), gamma, beta);
+    const Normed normed = norm_of_conv(graph, x, name);
+    targets.insert(targets.end(), normed.targets.begin() + 1, normed.targets.end());
+    return normed.norm;
   };
   const BatchNormResult main = side("a");
   const BatchNormResult shortcut = side("b");
@@ -108,8 +119,7 @@ Graph projected_block() {
   for (const Value& value : {y, main.mean, shortcut.mean, shortcut.variance}) {
     graph.output(fmt::format("y{}", value.id()), value);
   }
-  const std::vector<Value> grads = gradients(reduce_sum(full_precision(y)), targets);
-  for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
+  give_gradients(graph, y, targets);
   return graph;
 }
 
@@ -137,10 +147,8 @@ TEST(Fuse, TwoNormsThatAreAddedBecomeOneEachWayWhereThatIsOffered) {
 Graph pooled_block(bool seen) {
   Graph graph;
   const Value x = graph.input("x", {DType::F16, Shape{2, 6, 6, 16}});
-  const Value w = graph.input("w", {DType::F16, Shape{1, 1, 16, 16}});
-  const Value gamma = graph.input("gamma", {DType::F32, Shape{16}});
-  const Value beta = graph.input("beta", {DType::F32, Shape{16}});
-  const BatchNormResult norm = batch_norm(conv2d(x, w), gamma, beta);
+  const Normed normed = norm_of_conv(graph, x);
+  const BatchNormResult& norm = normed.norm;
   const Value image = relu(norm.y);
   const Value pooled =
       max_pool(image, {.window = {3, 3}, .strides = {2, 2}, .padding = {1, 1, 1, 1}});
@@ -148,9 +156,7 @@ Graph pooled_block(bool seen) {
   graph.output("y", y);
   graph.output("mean", norm.mean);
   if (seen) graph.output("image", image);
-  const std::vector<Value> targets = {x, w, gamma, beta};
-  const std::vector<Value> grads = gradients(reduce_sum(full_precision(y)), targets);
-  for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
+  give_gradients(graph, y, normed.targets);
   return graph;
 }
 
