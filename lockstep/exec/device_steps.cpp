@@ -190,6 +190,10 @@ void DeviceSteps::issue(std::size_t turn) {
   if (divided_.any) side_.wait_for(compute_);
   for (std::size_t s = 0; s < bound_.size(); ++s) {
     BoundStep& bound = bound_[s];
+    if (divided_.any && divided_.joins[s]) {
+      compute_.wait_for(side_);
+      compute_ahead_ = true;  // and so the communication stream waits for it, too
+    }
     if (bound.communication) {
       if (compute_ahead_) communication_.wait_for(compute_);
       compute_ahead_ = false;
@@ -198,10 +202,12 @@ void DeviceSteps::issue(std::size_t turn) {
       if (bound.waits && communicated) compute_.wait_for(communication_);
       compute_ahead_ = true;
     }
-    if (divided_.any && divided_.joins[s]) compute_.wait_for(side_);
     Stream& stream = stream_of(s);
     issue_step(bound, stream);
-    if (divided_.any && divided_.forks[s]) side_.wait_for(compute_);
+    if (divided_.any && divided_.forks[s]) {
+      side_.wait_for(compute_);
+      if (communicated) side_.wait_for(communication_);
+    }
     sent_early = send_behind(s, stream, turn) || sent_early;
   }
   if (divided_.any) compute_.wait_for(side_);

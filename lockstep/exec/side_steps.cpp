@@ -28,7 +28,8 @@ struct Range {
   }
 };
 
-bool may_run_beside(const Node& node) {
+bool may_run_beside(const PlanStep& step, const Node& node) {
+  if (step.stream != kComputeStream) return false;
   switch (node.op) {
     case Op::MatMul:
     case Op::ReduceSum:
@@ -96,7 +97,7 @@ class Dividing {
     const int on_first = last_dependency(s, false, -1);
     const int on_second = last_dependency(s, true, joined_);
     const double known = on_first < 0 ? 0.0 : ends_[index(on_first)];
-    const bool small = duration(step) <= kShort && may_run_beside(node);
+    const bool small = duration(step) <= kShort && may_run_beside(step, node);
     const double start = std::max(known, second_free_);
     const bool waits = on_second >= 0;
     if (small && known < first_free_ && start < first_free_ + kSlack) {

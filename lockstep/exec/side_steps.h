@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// By step; each stream runs its steps in the plan's order.
+// By step; each stream runs its steps in the plan's order. The communication stream counts as part
+// of the first.
 struct SideSteps {
   std::vector<bool> beside;  // runs on the second stream
   std::vector<bool> forks;   // the second stream waits for the first behind this step

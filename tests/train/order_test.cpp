@@ -1,0 +1,209 @@
+// Whether the steps of a plan that touch the same memory have an order on a device of several
+// streams: who waits for whom is noted while a training step is recorded, and any two steps are
+// compared. Nothing is computed.
+#include <cstdlib>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "lockstep/graph/ops/state.h"
+#include "train/golden.h"
+
+namespace lockstep::golden {
+namespace {
+
+struct Touched {
+  const std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  bool written = false;
+
+  bool conflicts(const Touched& other) const {
+    return (written || other.written) && begin < other.begin + other.bytes &&
+           other.begin < begin + bytes;
+  }
+};
+
+// A step that was issued: to which stream, as its how manieth, and how many of each stream were
+// over when it started.
+struct Issued {
+  std::string what;
+  std::vector<Touched> touched;
+  int stream = 0;
+  int number = 0;
+  std::map<int, int> over;
+
+  bool behind(const Issued& other) const {
+    const auto found = over.find(other.stream);
+    return found != over.end() && found->second >= other.number;
+  }
+};
+
+class NotingDevice final : public Device {
+ public:
+  class NotingStream final : public Stream {
+   public:
+    NotingStream(NotingDevice& device, int number) : device_(device), number_(number) {}
+    void synchronize() override {}
+    void wait_for(Stream& other) override {
+      for (const auto& [stream, count] : static_cast<NotingStream&>(other).over_) {
+        over_[stream] = std::max(over_[stream], count);
+      }
+    }
+    void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+      note("copy", {{from, bytes, false}, {to, bytes, true}});
+    }
+    std::unique_ptr<Recording> record(const std::function<void()>& f) override {
+      device_.issued_.clear();
+      for (NotingStream* stream : device_.streams_) stream->over_.clear();
+      f();
+      for (const NotingStream* stream : device_.streams_) {
+        for (const auto& [of, count] : stream->over_) {
+          EXPECT_GE(over_[of], count) << "stream " << stream->number_ << " is not waited for";
+        }
+      }
+      return std::make_unique<Nothing>();
+    }
+    void note(std::string what, std::vector<Touched> touched) {
+      const int number = over_[number_] + 1;
+      device_.issued_.push_back({std::move(what), std::move(touched), number_, number, over_});
+      over_[number_] = number;
+    }
+
+   private:
+    struct Nothing final : Recording {
+      void launch(Stream&) override {}
+    };
+    NotingDevice& device_;
+    const int number_;
+    std::map<int, int> over_;  // by stream
+  };
+
+  DeviceKind kind() const override { return DeviceKind::Cuda; }
+  const std::string& name() const override { return name_; }
+  std::unique_ptr<Stream> make_stream() override {
+    auto stream = std::make_unique<NotingStream>(*this, static_cast<int>(streams_.size()));
+    streams_.push_back(stream.get());
+    return stream;
+  }
+  std::unique_ptr<Event> make_event(bool timed) override { return host().make_event(timed); }
+  void enter() override {}
+  void settle() override {}
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    host().copy(to, from, bytes);
+  }
+  std::shared_ptr<Buffer> allocate_host(std::size_t bytes) override {
+    return host().allocate(bytes);
+  }
+  const std::vector<Issued>& issued() const { return issued_; }
+
+ private:
+  std::byte* allocate_bytes(std::size_t bytes) override {
+    return static_cast<std::byte*>(std::calloc(bytes / 64 + 1, 64));
+  }
+  void free_bytes(std::byte* data, std::size_t) override { std::free(data); }
+
+  std::string name_ = "noting:0";
+  std::vector<NotingStream*> streams_;
+  std::vector<Issued> issued_;
+};
+
+// Says what a node touches, in place of computing it.
+class NotingKernel final : public Kernel {
+ public:
+  NotingKernel(const KernelCall& call, std::size_t workspace)
+      : what_(fmt::format("{} {}", op_def(call.node.op).name, call.node.name)),
+        workspace_(workspace) {
+    const std::vector<ValueId> changed = changed_variables(call.node);
+    for (const ValueId id : call.node.inputs) {
+      inputs_.push_back({nullptr, call.graph.bytes(id), std::ranges::count(changed, id) > 0});
+    }
+    for (const ValueId id : call.node.outputs) {
+      outputs_.push_back({nullptr, call.graph.bytes(id), true});
+    }
+  }
+  void bind(const Binding& binding) override {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i].begin = binding.inputs[i];
+    for (std::size_t i = 0; i < outputs_.size(); ++i) outputs_[i].begin = binding.outputs[i];
+    if (workspace_ > 0) outputs_.push_back({binding.workspace, workspace_, true});
+  }
+  void run(Stream& stream) override {
+    std::vector<Touched> touched = inputs_;
+    touched.insert(touched.end(), outputs_.begin(), outputs_.end());
+    static_cast<NotingDevice::NotingStream&>(stream).note(what_, std::move(touched));
+  }
+
+ private:
+  const std::string what_;
+  const std::size_t workspace_;
+  std::vector<Touched> inputs_;
+  std::vector<Touched> outputs_;
+};
+
+// For every op one with as much workspace. The more of it, the more steps wait for one another.
+template <std::size_t kWorkspace>
+KernelLibrary noting_kernels() {
+  KernelLibrary library;
+  for (int op = 0; op <= static_cast<int>(Op::Reorder); ++op) {
+    library.add(static_cast<Op>(op),
+                {.name = "noting",
+                 .make = [](const KernelCall& call) -> std::unique_ptr<Kernel> {
+                   return std::make_unique<NotingKernel>(call, kWorkspace);
+                 },
+                 .workspace_bytes = [](const KernelCall&) { return kWorkspace; },
+                 .fuses_activation = [](const KernelCall&, std::string_view) { return true; }});
+  }
+  return library;
+}
+
+void expect_ordered(const std::vector<Issued>& issued) {
+  for (std::size_t later = 0; later < issued.size(); ++later) {
+    for (std::size_t earlier = 0; earlier < later; ++earlier) {
+      if (issued[later].behind(issued[earlier])) continue;
+      for (const Touched& a : issued[earlier].touched) {
+        for (const Touched& b : issued[later].touched) {
+          EXPECT_FALSE(a.conflicts(b))
+              << issued[later].what << " does not wait for " << issued[earlier].what;
+        }
+      }
+    }
+  }
+}
+
+void expect_ordered(const GoldenModel& model, const GoldenOptimizer& rule,
+                    const KernelLibrary& library) {
+  const std::shared_ptr<Network> network = model.make();
+  const bool flat = model.name == "mlp";
+  const ValueType x = {DType::F32, flat ? Shape{8, 20} : Shape{4, 8, 8, 3}};
+  Graph graph = trace(*network, rule.make(), x, {DType::I32, {x.shape[0]}});
+  optimize(graph, library);
+  NotingDevice device;
+  State state(device, 0);
+  const Executor executor(make_plan(std::move(graph), library), library, state);
+  const std::vector<Issued>& issued = device.issued();
+  ASSERT_GE(issued.size(), executor.plan().steps.size());
+  const auto streams = std::ranges::max(issued, {}, &Issued::stream).stream + 1;
+  EXPECT_TRUE(!flat || streams == 4) << "nothing runs beside anything";
+  expect_ordered(issued);
+}
+
+using OrderCase = std::tuple<std::size_t, std::size_t>;  // indices into the lists
+class Order : public ::testing::TestWithParam<OrderCase> {};
+
+TEST_P(Order, StepsThatTouchTheSameMemoryHaveOne) {
+  const auto [model, rule] = GetParam();
+  expect_ordered(kModels[model], kOptimizers[rule], noting_kernels<0>());
+  expect_ordered(kModels[model], kOptimizers[rule], noting_kernels<200>());
+}
+
+std::string case_name(const ::testing::TestParamInfo<OrderCase>& info) {
+  const auto [model, rule] = info.param;
+  return kModels[model].name + "_" + kOptimizers[rule].name;
+}
+
+INSTANTIATE_TEST_SUITE_P(, Order,
+                         ::testing::Combine(::testing::Range<std::size_t>(0, kModels.size()),
+                                            ::testing::Range<std::size_t>(0, kOptimizers.size())),
+                         case_name);
+
+}  // namespace
+}  // namespace lockstep::golden
