@@ -102,16 +102,20 @@ Dataset make_batches(std::int64_t batch) {
   return Dataset::from_tensors({samples.inputs[0], samples.labels}).batch(batch).repeat();
 }
 
-// Samples a second of a fit over `steps` steps, behind as many to settle.
-double fit_speed(const Strategy& strategy, std::int64_t batch, std::int64_t steps) {
+// A fit over `steps` steps, behind as many to settle.
+History fit(const Strategy& strategy, std::int64_t batch, std::int64_t steps) {
   Model model(make_lenet());
   model.compile({.strategy = strategy,
                  .optimizer = Adam(),
                  .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   const Dataset batches = make_batches(batch);
   model.fit(batches, {.steps_per_epoch = steps});
-  const History history =
-      model.fit(batches, {.epochs = 2, .initial_epoch = 1, .steps_per_epoch = steps});
+  return model.fit(batches, {.epochs = 2, .initial_epoch = 1, .steps_per_epoch = steps});
+}
+
+// Samples a second of it.
+double fit_speed(const Strategy& strategy, std::int64_t batch, std::int64_t steps) {
+  const History history = fit(strategy, batch, steps);
   return static_cast<double>(history.samples) / history.seconds;
 }
 
@@ -152,22 +156,25 @@ std::array<double, 2> speeds_at_once(std::int64_t batch) {
 void balance() {
   const std::vector<std::string> names{"cpu:0", "cpu:1"};
   constexpr std::int64_t kPerReplica = 64;
-  constexpr std::int64_t kSteps = 60;
+  constexpr std::int64_t kSteps = 150;
   const std::vector<int> cores = available_cores();
   if (cores.size() < 2) {
     fmt::print("balance needs two cores\n");
     return;
   }
   const int last = cores.back();
-  std::vector<double> apart0, apart1, even, automatic;
+  std::vector<double> apart0, apart1, even, automatic, waiting, planning;
   for (int round = 0; round < kRounds; ++round) {
     const Burner burner(last);
     const auto [first, second] = speeds_at_once(kPerReplica);
     apart0.push_back(first);
     apart1.push_back(second);
     even.push_back(fit_speed(MirroredStrategy({.devices = names}), 2 * kPerReplica, kSteps));
-    automatic.push_back(fit_speed(MirroredStrategy({.devices = names, .balance = Balance::Auto}),
-                                  2 * kPerReplica, kSteps));
+    const History balanced = fit(MirroredStrategy({.devices = names, .balance = Balance::Auto}),
+                                 2 * kPerReplica, kSteps);
+    automatic.push_back(static_cast<double>(balanced.samples) / balanced.seconds);
+    waiting.push_back(balanced.attribution.wait);
+    planning.push_back(balanced.attribution.host);
   }
   const double sum = median(apart0) + median(apart1);
   fmt::print("LeNet, 2 × batch {}, other work takes half of cpu:1's core ({} rounds, medians)\n",
@@ -181,6 +188,8 @@ void balance() {
   fmt::print("  balance = auto  {:8.0f} samples/s, {:.2f} of their sum   goal 0.9: {}\n",
              median(automatic), median(automatic) / sum,
              median(automatic) >= 0.9 * sum ? "holds" : "MISSED");
+  fmt::print("                  waiting {:.1f}%, host (and plans of other sizes) {:.1f}%\n",
+             100 * median(waiting), 100 * median(planning));
 }
 
 // Samples a second of one model on one of two logical CPUs, nothing on the other.

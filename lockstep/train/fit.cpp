@@ -321,7 +321,11 @@ void FitRun::train(const Element& element) {
     }
   }
   if (begun_ && begun_->samples != batch.size()) end_begun();  // what is planned now is measured
+  const std::int64_t asked_ns = now_ns();
   Step& step = impl_.step_for(StepMode::Train, batch, "fit");
+  if (impl_.balancer && step.planned) {
+    impl_.balancer->planned(step.pieces, static_cast<double>(now_ns() - asked_ns) * 1e-9);
+  }
   if (begun_ && begun_->step.replicas != step.replicas) end_begun();
   history_.peak_bytes = std::max(history_.peak_bytes, step.peak_bytes());
   at_work_ns_.clear();

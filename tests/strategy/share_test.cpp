@@ -103,6 +103,29 @@ TEST(Balance, NoiseDoesNotMoveThePieces) {
   }
 }
 
+TEST(Balance, PiecesThatMustBePlannedWaitUntilTheyPay) {
+  const World world{.speeds = {100, 50}};
+  Balancer balancer(2);
+  const std::vector<Piece> even = balancer.split(96);
+  const double step = world.times(even)[1];
+  balancer.planned(even, 4 * step);  // a third of one is saved by each step
+  int steps = 0;
+  while (balancer.split(96) == even && steps < 100) {
+    balancer.observe(even, world.times(even));
+    ++steps;
+  }
+  EXPECT_EQ(steps, 16);
+  // Back to what is planned already at once, when it is worth it.
+  const std::vector<Piece> uneven = balancer.split(96);
+  const World alike{.speeds = {100, 100}};
+  steps = 0;
+  while (balancer.split(96) == uneven && steps < 100) {
+    balancer.observe(uneven, alike.times(uneven));
+    ++steps;
+  }
+  EXPECT_EQ(steps, 8);
+}
+
 TEST(Buckets, TheFirstIsSmallAndLatencyIsASmallPartOfTheOthers) {
   const BucketSizes sizes = choose_bucket_sizes({}, {.latency_s = 1e-5, .bytes_per_s = 1e10});
   EXPECT_EQ(sizes.first_bytes, 100'000u);
