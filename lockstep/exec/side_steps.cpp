@@ -35,6 +35,8 @@ bool may_run_beside(const PlanStep& step, const Node& node) {
     case Op::ReduceSum:
     case Op::ReduceMean:
     case Op::Pointwise:
+    case Op::PointwiseAssign:
+    case Op::Assign:
       return true;
     default:
       return is_elementwise(node.op);

@@ -201,11 +201,13 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
     loss_scale_->adjust(applied, logical_and(some, logical_not(finite)));
   }
 
+  // The update reads the new count, so that nothing waits for it before the old one is replaced.
   const Value iterations = graph.variable(impl_->iterations);
+  const Value counted = iterations + cast(applied, DType::I64);
   UpdateInputs inputs{.rate = impl_->rate ? graph.variable(impl_->rate)
                                           : impl_->schedule.nodes(cast(iterations, DType::F32)),
                       .scale = select(applied, scale_of(weight, norm, limit), graph.scalar(0.0)),
-                      .iterations = iterations,
+                      .step = counted,
                       .parameters = {},
                       .gradients = {},
                       .slots = std::vector<std::vector<Value>>(impl_->rule.slots.size())};
@@ -218,7 +220,7 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
     }
   }
   update(inputs, impl_->rule.name, impl_->rule.attrs);
-  assign(impl_->iterations, iterations + cast(applied, DType::I64));
+  assign(impl_->iterations, counted);
 }
 
 Optimizer Optimizer::with_loss_scale(const LossScaleOptions& options) const {

@@ -38,7 +38,7 @@ Graph training_step(int layers, std::int64_t batch, std::int64_t width) {
   UpdateInputs inputs;
   inputs.rate = graph.scalar(0.1);
   inputs.scale = graph.scalar(1.0);
-  inputs.iterations = graph.scalar(0, DType::I64);
+  inputs.step = graph.scalar(1, DType::I64);
   inputs.parameters = parameters;
   inputs.gradients = gradients(loss, parameters);
   update(inputs, "sgd", {{"momentum", 0.0}, {"nesterov", false}});

@@ -50,7 +50,7 @@ TEST(State, VariablesThatAreUpdatedTogetherLieSideBySide) {
   UpdateInputs inputs;
   inputs.rate = graph.scalar(0.1);
   inputs.scale = graph.scalar(1.0);
-  inputs.iterations = graph.scalar(0, DType::I64);
+  inputs.step = graph.scalar(1, DType::I64);
   std::vector<VariableRef> parameters;
   inputs.slots.resize(1);
   for (int i = 0; i < 4; ++i) {

@@ -95,7 +95,7 @@ inline std::vector<RuleCase> rule_cases() {
   };
 }
 
-// Update of three parameters by a rule; x0 is the rate, x1 the scale, x2 the iterations, then the
+// Update of three parameters by a rule; x0 is the rate, x1 the scale, x2 the steps before, then the
 // gradients.
 inline OpCase update_case(const RuleCase& rule) {
   const std::vector<Shape> shapes{{7}, {33, 5}, {4, 3, 2}};
@@ -107,7 +107,7 @@ inline OpCase update_case(const RuleCase& rule) {
   op_case.build = [rule, shapes](Graph& graph, CaseInputs in) {
     UpdateInputs inputs{.rate = in[0],
                         .scale = in[1],
-                        .iterations = in[2],
+                        .step = in[2] + 1,
                         .parameters = {},
                         .gradients = {in.begin() + 3, in.end()},
                         .slots = {}};

@@ -127,7 +127,7 @@ class Bench {
     constexpr DType kDType = dtype_of<T>();
     UpdateInputs inputs{.rate = graph_.input("rate", {DType::F32, {}}),
                         .scale = graph_.input("scale", {DType::F32, {}}),
-                        .iterations = graph_.input("iterations", {DType::I64, {}}),
+                        .step = graph_.input("step", {DType::I64, {}}),
                         .parameters = {},
                         .gradients = {},
                         .slots = {}};
@@ -151,7 +151,7 @@ class Bench {
     const auto room =
         static_cast<std::size_t>(total + gap * static_cast<std::int64_t>(sizes_.size()) + 1);
     Binding binding;
-    binding.inputs = {bytes(&rate_), bytes(&scale_), bytes(&iterations_)};
+    binding.inputs = {bytes(&rate_), bytes(&scale_), bytes(&step_)};
     lists_.resize(2 + rule.slots, std::vector<T>(room, T(99)));
     for (std::vector<T>& list : lists_) {
       std::int64_t at = 0;
@@ -187,7 +187,7 @@ class Bench {
   void run(float rate, float scale, std::int64_t iterations) {
     rate_ = rate;
     scale_ = scale;
-    iterations_ = iterations;
+    step_ = iterations + 1;
     kernel_->run(*stream_);
   }
 
@@ -210,7 +210,7 @@ class Bench {
   Binding binding_;
   float rate_ = 0;
   float scale_ = 1;
-  std::int64_t iterations_ = 0;
+  std::int64_t step_ = 1;
 };
 
 // Sizes that need a rest behind the vectors, and one that is shared out to threads.
@@ -342,7 +342,7 @@ TEST(UpdateKernels, BlockedParametersAreUpdatedWithTheirPadding) {
   }
   update({.rate = graph.input("rate", {DType::F32, {}}),
           .scale = graph.input("scale", {DType::F32, {}}),
-          .iterations = graph.input("iterations", {DType::I64, {}}),
+          .step = graph.input("step", {DType::I64, {}}),
           .parameters = {list[0]},
           .gradients = {list[1]},
           .slots = {{list[2]}, {list[3]}}},
@@ -351,7 +351,7 @@ TEST(UpdateKernels, BlockedParametersAreUpdatedWithTheirPadding) {
   const auto kernel = reference_kernels().find(call).make(call);
   const float rate = 0.1f;
   const float scale = 1.0f;
-  const std::int64_t iterations = 0;
+  const std::int64_t step = 1;
   std::array<float, 8> p{1, 1, 1, 1, 1, 0, 0, 0};
   std::array<float, 8> g{1, 1, 1, 1, 1, 0, 0, 0};
   std::array<float, 8> m{};
@@ -362,7 +362,7 @@ TEST(UpdateKernels, BlockedParametersAreUpdatedWithTheirPadding) {
   };
   add(&rate);
   add(&scale);
-  add(&iterations);
+  add(&step);
   for (auto* array : {&p, &g, &m, &v}) add(array->data());
   kernel->bind(binding);
   kernel->run(*host().make_stream());
@@ -395,7 +395,7 @@ double loss_after_steps(const KernelLibrary& library, int steps) {
   graph.output("norm", global_norm(grads));
   update({.rate = graph.scalar(0.01, DType::F32),
           .scale = graph.scalar(1.0, DType::F32),
-          .iterations = graph.input("iterations", {DType::I64, {}}),
+          .step = graph.input("step", {DType::I64, {}}),
           .parameters = parameters,
           .gradients = grads,
           .slots = {slots[0], slots[1]}},
@@ -406,7 +406,7 @@ double loss_after_steps(const KernelLibrary& library, int steps) {
   Tensor input = executor.input("image");
   fill(input, {}, 7, 7);
   for (int i = 0; i < steps; ++i) {
-    executor.input("iterations").values<std::int64_t>()[0] = i;
+    executor.input("step").values<std::int64_t>()[0] = i + 1;
     executor.run();
   }
   EXPECT_TRUE(std::isfinite(executor.output("norm").item()));
@@ -453,7 +453,7 @@ TEST(UpdateKernels, WrongCountsAndTypesAreRefused) {
   };
   UpdateInputs inputs{.rate = graph.input("rate", {DType::F32, {}}),
                       .scale = graph.input("scale", {DType::F32, {}}),
-                      .iterations = graph.input("iterations", {DType::I64, {}}),
+                      .step = graph.input("step", {DType::I64, {}}),
                       .parameters = {variable("p", {3})},
                       .gradients = {variable("g", {3})},
                       .slots = {}};

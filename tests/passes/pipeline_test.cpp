@@ -146,7 +146,7 @@ TEST(Layout, WeightsLieAsTheConvolutionWantsThemAndAreUpdatedThere) {
   UpdateInputs inputs;
   inputs.rate = graph.scalar(0.1);
   inputs.scale = graph.scalar(1.0);
-  inputs.iterations = graph.scalar(0, DType::I64);
+  inputs.step = graph.scalar(1, DType::I64);
   inputs.parameters = {w};
   inputs.gradients = gradients(loss, std::vector<Value>{w});
   update(inputs, "sgd", {{"momentum", 0.0}, {"nesterov", false}});

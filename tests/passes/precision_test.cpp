@@ -68,7 +68,7 @@ Graph training_step() {
   const std::vector<Value> sums = all_reduce_gradients(gradients(loss, targets));
   update({.rate = graph.scalar(0.1),
           .scale = graph.scalar(1.0),
-          .iterations = graph.scalar(0, DType::I64),
+          .step = graph.scalar(1, DType::I64),
           .parameters = targets,
           .gradients = sums,
           .slots = {}},

@@ -87,7 +87,7 @@ TEST(Planner, GradientsOfOneUpdateLieSideBySide) {
   UpdateInputs inputs;
   inputs.rate = graph.scalar(0.1);
   inputs.scale = graph.scalar(1.0);
-  inputs.iterations = graph.scalar(0, DType::I64);
+  inputs.step = graph.scalar(1, DType::I64);
   std::vector<ValueId> gradients;
   for (int i = 0; i < 5; ++i) {
     const VariableRef parameter = zero_variable(fmt::format("p{}", i), Shape{10 + i});

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// Inputs before the first parameter: rate, scale, iterations.
+// Inputs before the first parameter: rate, scale, step.
 constexpr std::size_t kScalars = 3;
 
 bool set_and_positive(const Attrs& attrs, std::string_view name) {
@@ -38,7 +38,7 @@ std::vector<ValueType> infer_update(const OpCall& call) {
          "update of {} parameters with {} slots has {} inputs", count, slots, call.inputs.size());
   require_type(call, 0, {DType::F32, {}}, "the rate");
   require_type(call, 1, {DType::F32, {}}, "the scale");
-  require_type(call, 2, {DType::I64, {}}, "the number of iterations");
+  require_type(call, 2, {DType::I64, {}}, "the number of the step");
   for (std::size_t i = 0; i < count; ++i) {
     const ValueType& parameter = call.inputs[kScalars + i];
     require(is_floating(parameter.dtype) && parameter.dtype == call.dtype(kScalars),
@@ -90,7 +90,7 @@ void update(const UpdateInputs& inputs, const std::string& rule, Attrs attrs) {
   require(count > 0, "[update] {}: there are no parameters to update", rule);
   require(inputs.gradients.size() == count, "[update] {}: {} parameters, but {} gradients", rule,
           count, inputs.gradients.size());
-  std::vector<Value> all{inputs.rate, inputs.scale, inputs.iterations};
+  std::vector<Value> all{inputs.rate, inputs.scale, inputs.step};
   const auto append = [&](const std::vector<Value>& list) {
     all.insert(all.end(), list.begin(), list.end());
   };

@@ -14,7 +14,7 @@ namespace lockstep {
 //
 // Gradients are sums over examples; `scale` (f32 scalar) turns them into what the rule sees: one
 // over the weight of the global batch, times the factor of clipping where there is one. With g =
-// gradient * scale, t = iterations + 1 (iterations: i64 scalar), r = rate (f32 scalar):
+// gradient * scale, t = step (i64 scalar: the number of this one, from 1), r = rate (f32 scalar):
 //
 //   sgd      {momentum, nesterov}            slots: v where momentum > 0
 //            v = momentum * v - r * g;  p += nesterov ? momentum * v - r * g : v   (Keras)
@@ -43,12 +43,12 @@ namespace lockstep {
 struct UpdateInputs {
   Value rate;
   Value scale;
-  Value iterations;
+  Value step;
   std::vector<Value> parameters;
   std::vector<Value> gradients;
   std::vector<std::vector<Value>> slots;  // slots[s][parameter]
 };
-// Node inputs in order: rate, scale, iterations, parameters…, gradients…, slots[0]…, slots[1]….
+// Node inputs in order: rate, scale, step, parameters…, gradients…, slots[0]…, slots[1]….
 // Attributes: rule, count (of parameters), slots (how many), and those of the rule.
 void update(const UpdateInputs& inputs, const std::string& rule, Attrs attrs);
 

@@ -147,12 +147,15 @@ std::size_t workspace_bytes(const KernelCall& call) {
   return sums > 0 ? sums_offset(own) + sums : own;
 }
 
-// Whether cuBLASLt does it on its way, at next to no cost. The sums of columns are not offered:
-// where several processes shared a GPU, now and then they were wrong (docs/gpu-performance.md).
+// Whether cuBLASLt does it on its way, at next to no cost.
 bool offers(const KernelCall& call, std::string_view extra) {
   MatmulProduct p = matmul_product_of(call);
   if (is_empty(p)) return false;
   const auto epilogue = [&] { return matmul_choice(cuda_context(call), p).epilogue; };
+  if (extra == "column_sums") {
+    p.column_sums = true;
+    return adds_columns(epilogue());
+  }
   if (extra == "bits") {
     p.bits = true;
     return writes_bits(epilogue());

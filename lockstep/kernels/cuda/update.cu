@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kStretchThreads)
   const std::int64_t first = first_pack(s, piece);
   UpdateElement early[kPack<T>];
   if (first >= 0) load_elements<T, kPack<T>>(s, first, kSlots, early);
-  if (*u.inputs.scale == 0.0F) return;
+  if (u.inputs.skips()) return;
   const RuleScalars scalars = scalars_of<Phase::Update>(u, s);
   for_each_in_piece(s, piece, [&](std::int64_t at, auto width) {
     constexpr int kWidth = decltype(width)::value;
@@ -169,7 +169,7 @@ __device__ __forceinline__ void add_square(double& sum, float value) {
 template <class T, Phase kPhase>
 __global__ void __launch_bounds__(kStretchThreads)
     sum_stretches(const __grid_constant__ StretchTable<T> table, const UpdateStep u) {
-  if (*u.inputs.scale == 0.0F) return;
+  if (u.inputs.skips()) return;
   const int piece = table.first_piece + static_cast<int>(blockIdx.x);
   const Stretch<T>& s = stretch_of(table, piece);
   RuleScalars scalars = scalars_of<kPhase>(u, s);
@@ -262,7 +262,8 @@ class UpdateKernel final : public Kernel {
   }
 
   void bind(const Binding& binding) override {
-    inputs_ = {binding.in<float>(0), binding.in<float>(1), binding.in<std::int64_t>(2)};
+    inputs_ = {binding.in<float>(0), binding.in<float>(1), binding.in<std::int64_t>(2),
+               binding.fault};
     sums_ = reinterpret_cast<double*>(binding.workspace);
     std::vector<Stretch<T>> stretches;
     for (std::size_t i = 0; i < counts_.size(); ++i) {

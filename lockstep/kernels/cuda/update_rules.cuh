@@ -9,6 +9,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/attrs.h"
+#include "lockstep/kernels/kernel.h"
 
 namespace lockstep {
 
@@ -59,7 +60,11 @@ struct RuleOptions {
 struct StepInputs {
   const float* rate;
   const float* scale;
-  const std::int64_t* iterations;
+  const std::int64_t* step;
+  const Fault* fault;  // null where nobody looks for one
+
+  // A step to be skipped: that, too, of which a kernel found that its data are wrong.
+  __device__ bool skips() const { return *scale == 0.0F || (fault != nullptr && fault->step != 0); }
 };
 
 struct RuleScalars {
@@ -95,7 +100,7 @@ __device__ inline RuleScalars rule_scalars(const RuleOptions& o, const StepInput
   s.nesterov = o.nesterov;
   s.step = s.correct_1 = s.correct_2 = 1;
   if (o.rule == CudaRule::Adam || o.rule == CudaRule::Lamb) {
-    const auto t = static_cast<double>(*in.iterations + 1);
+    const auto t = static_cast<double>(*in.step);
     const double own = 1 - pow(threadIdx.x % 2 == 0 ? o.beta_1 : o.beta_2, t);
     const double correct_1 = __shfl_sync(0xFFFFFFFFU, own, 0);
     const double correct_2 = __shfl_sync(0xFFFFFFFFU, own, 1);

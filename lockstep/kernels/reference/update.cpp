@@ -152,7 +152,7 @@ class UpdateKernel final : public Kernel {
   void bind(const Binding& binding) override {
     rate_ = binding.in<float>(0);
     scale_ = binding.in<float>(1);
-    iterations_ = binding.in<std::int64_t>(2);
+    step_ = binding.in<std::int64_t>(2);
     ranges_.clear();
     std::int64_t largest = 0;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
@@ -169,8 +169,8 @@ class UpdateKernel final : public Kernel {
 
   void run(Stream&) override {
     if (*scale_ == 0.0F) return;  // an empty global batch, or a step to be skipped
-    const UpdateScalars<T> scalars = scalars_for<T>(options_, static_cast<double>(*rate_),
-                                                    static_cast<double>(*scale_), *iterations_ + 1);
+    const UpdateScalars<T> scalars =
+        scalars_for<T>(options_, static_cast<double>(*rate_), static_cast<double>(*scale_), *step_);
     for (const UpdateRange<T>& range : ranges_) update(range, scalars);
   }
 
@@ -243,7 +243,7 @@ class UpdateKernel final : public Kernel {
   std::vector<double> partial_;
   const float* rate_ = nullptr;
   const float* scale_ = nullptr;
-  const std::int64_t* iterations_ = nullptr;
+  const std::int64_t* step_ = nullptr;
 };
 
 // Any layout, as long as a parameter, its gradient and its slots share it: padding is zero in all
