@@ -76,6 +76,10 @@ class LateDevice final : public Device {
       if (copies_) device_.sources_.insert(from);
       issue({.work = [=] { host().copy(to, from, bytes); }});
     }
+    void stamp(std::int64_t* to) override {
+      if (device_.running_) return time_of(to);
+      issue({.work = [=] { time_of(to); }});
+    }
     std::unique_ptr<Recording> record(const std::function<void()>& f) override {
       return std::make_unique<LateRecording>(device_, f);
     }
@@ -96,6 +100,10 @@ class LateDevice final : public Device {
     }
 
    private:
+    static void time_of(std::int64_t* to) {
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      *to = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    }
     static bool may_run(const Item& item) {
       return item.awaited == nullptr || item.awaited->done() >= item.until;
     }

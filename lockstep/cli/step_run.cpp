@@ -48,6 +48,7 @@ StepRun::StepRun(const Strategy& strategy, const StepRunOptions& options)
                                 .labels = {DType::I32, batch.labels.shape()}};
   step_ = &cache_.get(session_, recipe, signature, split_evenly(samples, session_.size()));
   step_->run(session_, batch);
+  step_->wait();
 }
 
 void StepRun::run() {

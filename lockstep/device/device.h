@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -52,6 +53,9 @@ class Stream {
   virtual void wait_for(Stream& other) = 0;
   // Copies between memories that the device reaches: its own, and the host's (allocate_host).
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  // Writes the time of the device's clock, in nanoseconds, to memory of the host (allocate_host)
+  // when it gets there.
+  virtual void stamp(std::int64_t* to) = 0;
   // Records what f issues to this stream, and to streams that wait for it and that it waits for
   // again; nothing of it runs. None where the device has no such thing.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& f) = 0;

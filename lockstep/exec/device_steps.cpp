@@ -21,6 +21,12 @@ bool may_find_faults(const Graph& graph, const Node& node) {
   });
 }
 
+bool on_one_device(const ExecutorOptions& options) {
+  const auto asked = {options.compute_comm, options.gradient_comm};
+  return std::ranges::any_of(
+      asked, [](const Communicator* comm) { return comm != nullptr && comm->on_one_device(); });
+}
+
 }  // namespace
 
 DeviceSteps::DeviceSteps(const Plan& plan, const KernelLibrary& library, const PlanMemory& memory,
@@ -34,7 +40,7 @@ DeviceSteps::DeviceSteps(const Plan& plan, const KernelLibrary& library, const P
       bound_(bind_steps(plan, library, memory, options,
                         reinterpret_cast<Fault*>(fault_memory_->data()))),
       compute_(device.stream(kComputeStream)),
-      communication_(device.stream(kCommunicationStream)),
+      communication_(on_one_device(options) ? compute_ : device.stream(kCommunicationStream)),
       copies_(device.stream(kCommunicationStream + 1)),
       side_(device.stream(kCommunicationStream + 2)),
       lent_(memory.inputs().size()) {
@@ -43,6 +49,12 @@ DeviceSteps::DeviceSteps(const Plan& plan, const KernelLibrary& library, const P
   find_outgoing(alone);
   const bool timed = options.recorder != nullptr;
   if (timed) clock_ = std::make_unique<RunClock>(options);
+  if (timed && !alone) {
+    Track& track = options.recorder->track(options.track + " communication");
+    const auto stamped = std::ranges::count_if(
+        bound_, [](const BoundStep& step) { return step.waits || !step.sums.empty(); });
+    sum_clock_ = std::make_unique<SumClock>(device, static_cast<std::size_t>(stamped) + 1, track);
+  }
   for (Run& run : under_way_) {
     run.copied = device.make_event(timed);
     run.done = device.make_event(timed);
@@ -168,25 +180,27 @@ bool DeviceSteps::send_behind(std::size_t step, Stream& from, std::size_t turn) 
   return any;
 }
 
-// Copies what is ready at the end only. Side by side: each is small, and what it takes is mostly
-// its beginning.
+// Copies what is ready at the end only. Side by side, where there are streams for it: each is
+// small, and what it takes is mostly its beginning.
 void DeviceSteps::send_rest(std::size_t turn) {
   Stream* const ways[] = {&compute_, &communication_, &copies_};
+  const std::size_t count = &communication_ == &compute_ ? 1 : std::size(ways);
   std::size_t used = 0;
   for (const Outgoing& each : outgoing_) {
     if (each.behind < bound_.size()) continue;
-    Stream& way = *ways[used % std::size(ways)];
-    if (used > 0 && used < std::size(ways)) way.wait_for(compute_);
+    Stream& way = *ways[used % count];
+    if (used > 0 && used < count) way.wait_for(compute_);
     way.copy(each.to[turn], each.from, each.bytes);
     ++used;
   }
-  for (std::size_t i = 1; i < std::min(used, std::size(ways)); ++i) compute_.wait_for(*ways[i]);
+  for (std::size_t i = 1; i < std::min(used, count); ++i) compute_.wait_for(*ways[i]);
 }
 
 void DeviceSteps::issue(std::size_t turn) {
   bool communicated = false;
   bool sent_early = false;
   compute_ahead_ = true;
+  if (sum_clock_ != nullptr) sum_clock_->begin(turn);
   if (divided_.any) side_.wait_for(compute_);
   for (std::size_t s = 0; s < bound_.size(); ++s) {
     BoundStep& bound = bound_[s];
@@ -199,11 +213,16 @@ void DeviceSteps::issue(std::size_t turn) {
       compute_ahead_ = false;
       communicated = true;
     } else {
-      if (bound.waits && communicated) compute_.wait_for(communication_);
+      if (bound.waits && communicated) await_communication();
       compute_ahead_ = true;
     }
     Stream& stream = stream_of(s);
-    issue_step(bound, stream);
+    if (sum_clock_ != nullptr && !bound.sums.empty()) {
+      const bool exposed = &stream == &compute_;
+      sum_clock_->sum(stream, exposed, bound.name, [&] { issue_step(bound, stream); });
+    } else {
+      issue_step(bound, stream);
+    }
     if (divided_.any && divided_.forks[s]) {
       side_.wait_for(compute_);
       if (communicated) side_.wait_for(communication_);
@@ -211,9 +230,16 @@ void DeviceSteps::issue(std::size_t turn) {
     sent_early = send_behind(s, stream, turn) || sent_early;
   }
   if (divided_.any) compute_.wait_for(side_);
-  if (communicated) compute_.wait_for(communication_);
+  if (communicated) await_communication();
+  if (sum_clock_ != nullptr) sum_clock_->end(compute_);
   if (sent_early) compute_.wait_for(copies_);
   send_rest(turn);
+}
+
+void DeviceSteps::await_communication() {
+  const auto wait = [&] { compute_.wait_for(communication_); };
+  if (sum_clock_ == nullptr) return wait();
+  sum_clock_->wait(compute_, wait);
 }
 
 Stream& DeviceSteps::stream_of(std::size_t step) {
@@ -265,7 +291,9 @@ void DeviceSteps::settle(std::uint64_t run) {
                      .done = next.done.get(),
                      .done_before = settled_ > 0 ? at(settled_).done.get() : nullptr,
                      .seen_ns = now_ns(),
-                     .awaited = !over});
+                     .awaited = !over,
+                     .sums = sum_clock_.get(),
+                     .turn = turn(settled_ + 1)});
     }
     next.lent.clear();
   }

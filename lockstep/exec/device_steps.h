@@ -60,6 +60,7 @@ class DeviceSteps final : public Steps {
   void send_rest(std::size_t turn);
   void issue(std::size_t turn);
   void issue_step(BoundStep& bound, Stream& stream);
+  void await_communication();
   Stream& stream_of(std::size_t step);
   // Awaits runs up to this one, in order.
   void settle(std::uint64_t run);
@@ -77,7 +78,7 @@ class DeviceSteps final : public Steps {
   SideSteps divided_;  // nothing beside anything where there are other replicas
   std::vector<Outgoing> outgoing_;
   Stream& compute_;
-  Stream& communication_;
+  Stream& communication_;  // the same where all replicas are on one device
   Stream& copies_;
   Stream& side_;
   // What the next run reads in place of an input's host side, by input.
@@ -94,6 +95,7 @@ class DeviceSteps final : public Steps {
   std::uint64_t settled_ = 0;  // runs that are known to be over
   std::uint64_t shown_ = 0;    // the run whose outputs the host sees
   std::unique_ptr<RunClock> clock_;
+  std::unique_ptr<SumClock> sum_clock_;  // where there are other replicas
 };
 
 }  // namespace lockstep

@@ -31,9 +31,14 @@ void RunClock::ended(const Run& run) {
   if (run.copied != nullptr) {
     begin = std::clamp(end - ns_between(*run.copied, *run.done), ready, end);
   }
+  std::int64_t summing = 0;
+  if (run.sums != nullptr) {
+    summing = std::min(run.sums->exposed_ns(run.turn, end), end - begin);
+  }
   take_back(ready, end);
   track_.count(SpanKind::Input, begin - ready);
-  track_.count(SpanKind::Compute, end - begin);
+  track_.count(SpanKind::Communication, summing);
+  track_.count(SpanKind::Compute, end - begin - summing);
   if (begin > ready) device_track_.add("await inputs", SpanKind::Input, ready, begin);
   device_track_.add("run step", SpanKind::Compute, begin, end);
   last_end_ns_ = end;

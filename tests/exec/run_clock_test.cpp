@@ -72,5 +72,51 @@ TEST(RunClock, WhatTheDeviceStandsStillForIsInput) {
   EXPECT_EQ(ms_of(track, SpanKind::Wait), 0);
 }
 
+// A stream whose device's clock says what a list says.
+class Stamping final : public Stream {
+ public:
+  explicit Stamping(std::vector<std::int64_t> ms) : ms_(std::move(ms)) {}
+  void synchronize() override {}
+  void wait_for(Stream&) override {}
+  void copy(std::byte*, const std::byte*, std::size_t) override {}
+  void stamp(std::int64_t* to) override { *to = ms_.at(made_++) * kMs; }
+  std::unique_ptr<Recording> record(const std::function<void()>&) override { return nullptr; }
+
+ private:
+  std::vector<std::int64_t> ms_;
+  std::size_t made_ = 0;
+};
+
+TEST(RunClock, SumsCostWhatTheComputeStreamStandsStillForThem) {
+  // Each from, to: a sum of the compute stream's own, one beside it, one that goes on for 6 ms
+  // after the compute stream began to wait, and what that waits for, 2 ms of an update among it.
+  Stamping stream({3, 4, 5, 9, 12, 26, 20, 28, 30});
+  Recorder recorder;
+  Track& track = recorder.track("replica 0");
+  SumClock sums(host(), 4, recorder.track("replica 0 communication"));
+  const auto nothing = [] {};
+  sums.begin(1);
+  sums.sum(stream, true, "own", nothing);
+  sums.sum(stream, false, "beside", nothing);
+  sums.sum(stream, false, "last", nothing);
+  sums.wait(stream, nothing);
+  sums.end(stream);
+  RunClock clock({.recorder = &recorder, .track = "replica 0"});
+  At copied(1), done(30);
+  clock.ended({.issued_ns = 101 * kMs,
+               .copied = &copied,
+               .done = &done,
+               .seen_ns = 130 * kMs,
+               .awaited = true,
+               .sums = &sums,
+               .turn = 1});
+  EXPECT_EQ(ms_of(track, SpanKind::Communication), 1 + 6);
+  EXPECT_EQ(ms_of(track, SpanKind::Compute), 29 - 7);
+  const std::vector<Span> spans = recorder.track("replica 0 communication").spans();
+  ASSERT_EQ(spans.size(), 3U);
+  EXPECT_EQ(spans[2].begin_ns, 112 * kMs);
+  EXPECT_EQ(spans[2].end_ns, 126 * kMs);
+}
+
 }  // namespace
 }  // namespace lockstep

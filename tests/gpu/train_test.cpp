@@ -106,6 +106,23 @@ TEST(GpuTraining, ReplicasThatShareAGpuEqualOne) {
   expect_close(train({"cuda:0/0", "cuda:0/1", "cuda:0/2", "cuda:0/3"}), one, 1e-5);
 }
 
+// Each replica's inputs are on their way to the GPU while its last step still waits for the other
+// replica: such copies must not stand in one another's way.
+TEST(GpuTraining, ReplicasThatShareAGpuTakeLargeInputs) {
+  LOCKSTEP_NEEDS_GPU();
+  constexpr std::int64_t kBatch = 256;
+  constexpr int kSteps = 12;
+  const Tensor images(DType::F32, {kBatch, 224, 224, 3});  // 77 MB for each
+  const Tensor labels(DType::I32, {kBatch});
+  Sequential model({AveragePooling2D({.pool = 56}), Flatten(), Dense({.units = 10})});
+  model.compile({.strategy = MirroredStrategy({.devices = {"cuda:0/0", "cuda:0/1"}}),
+                 .optimizer = SGD(),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  const History history =
+      model.fit({images}, labels, {.epochs = kSteps, .batch_size = kBatch, .shuffle = false});
+  EXPECT_EQ(history.steps, kSteps);
+}
+
 TEST(GpuTraining, TwoRunsGiveTheSameBits) {
   LOCKSTEP_NEEDS_GPU();
   const TemporaryFolder folder;
@@ -116,6 +133,21 @@ TEST(GpuTraining, TwoRunsGiveTheSameBits) {
     EXPECT_EQ(first.losses, second.losses);
     EXPECT_EQ(first.weights, second.weights);
   }
+}
+
+// Dense layers alone: a batch norm's moving averages are not parameters, and go on.
+TEST(GpuTraining, ABadLabelLeavesTheParametersAsTheyWere) {
+  LOCKSTEP_NEEDS_GPU();
+  Samples samples = make_samples(40);
+  Sequential model({Flatten(), Dense({.units = 16, .activation = "relu"}), Dense({.units = 4})});
+  model.compile({.strategy = MirroredStrategy({.devices = {"cuda:0"}}),
+                 .optimizer = Adam({.learning_rate = 0.01}),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  model.fit({samples.x}, samples.y, {.batch_size = 10, .shuffle = false});
+  const auto before = weights_of(model);
+  samples.y.values<std::int32_t>()[3] = -1;
+  EXPECT_THROW(model.fit({samples.x}, samples.y, {.batch_size = 10, .shuffle = false}), DataError);
+  EXPECT_EQ(weights_of(model), before);
 }
 
 TEST(GpuTraining, ABadLabelNamesTheStepAndTrainingCanGoOn) {

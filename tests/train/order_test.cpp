@@ -52,6 +52,9 @@ class NotingDevice final : public Device {
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
       note("copy", {{from, bytes, false}, {to, bytes, true}});
     }
+    void stamp(std::int64_t* to) override {
+      note("stamp", {{reinterpret_cast<const std::byte*>(to), sizeof(*to), true}});
+    }
     std::unique_ptr<Recording> record(const std::function<void()>& f) override {
       device_.issued_.clear();
       for (NotingStream* stream : device_.streams_) stream->over_.clear();

@@ -224,6 +224,7 @@ class SharedGpuRank final : public Communicator {
   }
   void abort(const std::string& reason) override;
   void check() override;
+  bool on_one_device() const override { return true; }
 
  private:
   std::unique_ptr<Collective> make(What what, std::span<std::byte> data, DType dtype, int root) {

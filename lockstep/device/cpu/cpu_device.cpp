@@ -25,6 +25,10 @@ class CpuStream final : public Stream {
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
+  void stamp(std::int64_t* to) override {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    *to = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+  }
   std::unique_ptr<Recording> record(const std::function<void()>&) override { return nullptr; }
 };
 

@@ -146,6 +146,9 @@ std::string why_none_of(cudaError_t status) {
 }  // namespace
 
 GpuInventory find_gpus() {
+  // Replicas that share a GPU wait for one another on it, so their streams must not share a queue.
+  // CUDA reads this when it starts, with the next call; what the user has set stays.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   GpuInventory inventory;
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -179,9 +182,6 @@ GpuInventory find_gpus() {
 
 std::unique_ptr<Device> make_cuda_device(std::string_view name) {
   const CudaName parsed = parse_cuda_name(name);
-  // Replicas that share a GPU wait for one another on it, so their streams must not share a queue.
-  // CUDA reads this when it starts on a GPU; what the user has set stays.
-  if (parsed.part >= 0) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const GpuInventory inventory = find_gpus();
   require(!inventory.gpus.empty(), "[device] {} cannot be used: {}", name, inventory.why_none);
   const auto found = std::ranges::find(inventory.gpus, parsed.gpu, &Gpu::index);

@@ -55,6 +55,7 @@ void CudaStream::synchronize() {
 }
 
 void CudaStream::wait_for(Stream& other) {
+  if (&other == this) return;
   auto& awaited = static_cast<CudaStream&>(other);
   check_cuda(cudaEventRecord(awaited.event_, awaited.handle()), "recording an event");
   check_cuda(cudaStreamWaitEvent(handle(), awaited.event_, 0), "waiting for an event");
