@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kWhy =
     "this Lockstep was built without CUDA: install the CUDA toolkit 13 with cuDNN 9 and NCCL, and "
-    "configure it again";
+    "configure it again, with -DLOCKSTEP_CUDA=ON";
 
 }  // namespace
 
