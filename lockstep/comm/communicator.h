@@ -68,8 +68,8 @@ class Communicator {
   // How long such a round may take before the rank that waits for it gives the others up; zero: the
   // round ends by itself when it has waited too long.
   virtual std::chrono::milliseconds patience() const { return std::chrono::milliseconds(0); }
-  // Whether all ranks are on one device, and wait for one another there: what a rank issues must
-  // then not need more than one of the device's queues, of which there are few.
+  // Whether all ranks are on one device, and wait for one another there: a step must then be one
+  // chain, since branches need several of the device's queues, of which there are few.
   virtual bool on_one_device() const { return false; }
   // Another number after every reset that makes rounds useless which were issued into a recording.
   virtual std::uint64_t generation() const { return 0; }

@@ -13,12 +13,17 @@ namespace {
 // Inputs that tell a step its number are other ones every time, whoever else filled theirs.
 constexpr std::size_t kAlwaysCopied = 64;  // bytes at most
 
-// Whether a node's kernel looks for something wrong in the data: in numbers that are places, such
-// as labels.
-bool may_find_faults(const Graph& graph, const Node& node) {
-  return std::ranges::any_of(node.inputs, [&](ValueId id) {
-    return !is_floating(graph.type(id).dtype) && graph.type(id).dtype != DType::Bool;
-  });
+// Whether a node's kernel looks for something wrong in the data: in labels and indices.
+bool may_find_faults(const Node& node) {
+  switch (node.op) {
+    case Op::SparseCrossEntropy:
+    case Op::SparseCrossEntropyGrad:
+    case Op::Gather:
+    case Op::GatherGrad:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool on_one_device(const ExecutorOptions& options) {
@@ -154,10 +159,9 @@ void DeviceSteps::find_outgoing(bool early) {
     }
     outgoing_.push_back(outgoing);
   };
-  const auto looks = [&](const Node& node) { return may_find_faults(plan_.graph, node); };
-  if (std::ranges::any_of(plan_.graph.nodes(), looks)) {
+  if (std::ranges::any_of(plan_.graph.nodes(), may_find_faults)) {
     std::byte* const faults = fault_copies_->data();
-    add(fault_memory_->data(), {faults, faults + sizeof(Fault)}, sizeof(Fault), looks);
+    add(fault_memory_->data(), {faults, faults + sizeof(Fault)}, sizeof(Fault), may_find_faults);
   }
   for (const PlanMemory::Output& output : memory_.outputs()) {
     if (output.bytes == 0) continue;
@@ -197,9 +201,9 @@ void DeviceSteps::send_rest(std::size_t turn) {
 }
 
 void DeviceSteps::issue(std::size_t turn) {
-  bool communicated = false;
   bool sent_early = false;
   compute_ahead_ = true;
+  communication_ahead_ = false;
   if (sum_clock_ != nullptr) sum_clock_->begin(turn);
   if (divided_.any) side_.wait_for(compute_);
   for (std::size_t s = 0; s < bound_.size(); ++s) {
@@ -211,9 +215,9 @@ void DeviceSteps::issue(std::size_t turn) {
     if (bound.communication) {
       if (compute_ahead_) communication_.wait_for(compute_);
       compute_ahead_ = false;
-      communicated = true;
+      communication_ahead_ = true;
     } else {
-      if (bound.waits && communicated) await_communication();
+      if (bound.waits) await_communication();
       compute_ahead_ = true;
     }
     Stream& stream = stream_of(s);
@@ -225,21 +229,27 @@ void DeviceSteps::issue(std::size_t turn) {
     }
     if (divided_.any && divided_.forks[s]) {
       side_.wait_for(compute_);
-      if (communicated) side_.wait_for(communication_);
+      if (communication_ahead_) side_.wait_for(communication_);
     }
     sent_early = send_behind(s, stream, turn) || sent_early;
   }
   if (divided_.any) compute_.wait_for(side_);
-  if (communicated) await_communication();
+  await_communication();
   if (sum_clock_ != nullptr) sum_clock_->end(compute_);
   if (sent_early) compute_.wait_for(copies_);
   send_rest(turn);
 }
 
+// Where it has steps that the compute stream has not waited for.
 void DeviceSteps::await_communication() {
+  if (!communication_ahead_ || &communication_ == &compute_) return;
   const auto wait = [&] { compute_.wait_for(communication_); };
-  if (sum_clock_ == nullptr) return wait();
-  sum_clock_->wait(compute_, wait);
+  if (sum_clock_ != nullptr) {
+    sum_clock_->wait(compute_, wait);
+  } else {
+    wait();
+  }
+  communication_ahead_ = false;
 }
 
 Stream& DeviceSteps::stream_of(std::size_t step) {

@@ -89,8 +89,9 @@ class DeviceSteps final : public Steps {
   std::vector<Lent> lent_;
   std::array<Run, kAhead + 1> under_way_;
   std::unique_ptr<Recording> recordings_[kAhead];
-  std::uint64_t recorded_with_ = 0;  // the communicators' generation
-  bool compute_ahead_ = false;       // of what the communication stream has waited for
+  std::uint64_t recorded_with_ = 0;   // the communicators' generation
+  bool compute_ahead_ = false;        // of what the communication stream has waited for
+  bool communication_ahead_ = false;  // of what the compute stream has waited for
   std::uint64_t runs_ = 0;
   std::uint64_t settled_ = 0;  // runs that are known to be over
   std::uint64_t shown_ = 0;    // the run whose outputs the host sees

@@ -33,7 +33,7 @@ void RunClock::ended(const Run& run) {
   }
   std::int64_t summing = 0;
   if (run.sums != nullptr) {
-    summing = std::min(run.sums->exposed_ns(run.turn, end), end - begin);
+    summing = std::min(run.sums->account(run.turn, end), end - begin);
   }
   take_back(ready, end);
   track_.count(SpanKind::Input, begin - ready);

@@ -25,11 +25,11 @@ class RunClock {
     std::int64_t issued_ns = 0;
     Event* copied = nullptr;  // its inputs; none where it had none to copy
     Event* done = nullptr;
-    Event* done_before = nullptr;    // the run before it; none where it is the first
-    std::int64_t seen_ns = 0;        // when the host knew that it is over
-    bool awaited = false;            // it stood and waited for that
-    const SumClock* sums = nullptr;  // of sums over replicas, where there are some
-    std::size_t turn = 0;            // of which it was
+    Event* done_before = nullptr;  // the run before it; none where it is the first
+    std::int64_t seen_ns = 0;      // when the host knew that it is over
+    bool awaited = false;          // it stood and waited for that
+    SumClock* sums = nullptr;      // of sums over replicas, where there are some
+    std::size_t turn = 0;          // of which it was
   };
   void ended(const Run& run);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/graph/ops/pointwise.h"
+#include "lockstep/graph/ops/state.h"
 
 namespace lockstep {
 namespace {
@@ -63,15 +64,17 @@ class Dividing {
   int count() const { return static_cast<int>(plan_.steps.size()); }
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  // What a step reads and writes. One with effects writes its inputs, too.
+  // What a step reads and writes: its outputs, and the variables that it changes.
   std::vector<Range> ranges_of(const PlanStep& step, const PlanMemory& memory) const {
     const Node& node = plan_.graph.node(step.node);
-    const bool effect = op_def(node.op).effect;
+    const std::vector<ValueId> changed = changed_variables(node);
     std::vector<Range> ranges;
     const auto add = [&](const std::byte* begin, std::size_t bytes, bool written) {
       if (bytes > 0) ranges.push_back({begin, begin + bytes, written});
     };
-    for (ValueId id : node.inputs) add(memory.address(id), plan_.graph.bytes(id), effect);
+    for (ValueId id : node.inputs) {
+      add(memory.address(id), plan_.graph.bytes(id), std::ranges::count(changed, id) > 0);
+    }
     for (ValueId id : node.outputs) add(memory.address(id), plan_.graph.bytes(id), true);
     add(memory.workspace(step), step.workspace_bytes, true);
     return ranges;

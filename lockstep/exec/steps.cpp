@@ -53,6 +53,7 @@ void bind_sums(BoundStep& bound, const Plan& plan, const Node& node, const PlanM
 std::vector<BoundStep> bind_steps(const Plan& plan, const KernelLibrary& library,
                                   const PlanMemory& memory, const ExecutorOptions& options,
                                   Fault* fault) {
+  const bool alone = options.compute_comm == nullptr && options.gradient_comm == nullptr;
   std::vector<BoundStep> all;
   for (const PlanStep& step : plan.steps) {
     const Node& node = plan.graph.node(step.node);
@@ -71,7 +72,8 @@ std::vector<BoundStep> bind_steps(const Plan& plan, const KernelLibrary& library
       for (ValueId id : node.inputs) binding.inputs.push_back(memory.address(id));
       for (ValueId id : node.outputs) binding.outputs.push_back(memory.address(id));
       binding.workspace = memory.workspace(step);
-      binding.fault = fault;
+      // Several replicas all make the update, so that they stay alike.
+      binding.fault = node.op == Op::Update && !alone ? nullptr : fault;
       binding.step = static_cast<std::int64_t>(all.size()) + 1;
       bound.kernel = library.make(plan.graph, node);
       bound.kernel->bind(binding);

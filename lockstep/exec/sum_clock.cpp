@@ -32,7 +32,7 @@ std::int64_t* SumClock::next_stamp() {
   return reinterpret_cast<std::int64_t*>(memory_->data()) + turn_ * of_turn_ + used_++;
 }
 
-std::int64_t SumClock::exposed_ns(std::size_t turn, std::int64_t end_ns) const {
+std::int64_t SumClock::account(std::size_t turn, std::int64_t end_ns) {
   const auto* const stamps =
       reinterpret_cast<const std::int64_t*>(memory_->data()) + turn * of_turn_;
   const auto when = [&](std::size_t stamp) { return end_ns - (stamps[kEnd] - stamps[stamp]); };

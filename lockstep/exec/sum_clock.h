@@ -33,9 +33,9 @@ class SumClock {
   // What makes the compute stream wait for the communication stream.
   void wait(Stream& compute, const auto& issue) { stamped(compute, Kind::Wait, "", issue); }
 
-  // Nanoseconds that the last run of this turn, which is over, stood still for sums; its end was at
-  // `end_ns` of the host's clock.
-  std::int64_t exposed_ns(std::size_t turn, std::int64_t end_ns) const;
+  // Brings the last run of this turn, which is over, to account: spans of its sums, and the
+  // nanoseconds that it stood still for them. Its end was at `end_ns` of the host's clock.
+  std::int64_t account(std::size_t turn, std::int64_t end_ns);
 
  private:
   enum class Kind { Sum, ExposedSum, Wait };

@@ -17,7 +17,7 @@
 namespace lockstep {
 
 // What a kernel of a device that runs behind the host found wrong in the data (a label out of
-// range): written by the kernel, the value first, and read by the executor when the step has run.
+// range): written by it, the value first, and read by the update, and by the executor at the end.
 struct Fault {
   std::int64_t value = 0;
   std::int64_t step = 0;  // of the binding; 0: nothing is wrong

@@ -43,7 +43,8 @@ std::vector<Piece> Balancer::split(std::int64_t samples) const {
 }
 
 void Balancer::planned(std::span<const Piece> pieces, double seconds) {
-  cost_ = seconds;
+  cost_ = cost_ > 0 ? std::min(cost_, seconds) : seconds;  // the first makes more than a plan
+  std::erase(known_, sizes_of(pieces));
   known_.push_front(sizes_of(pieces));
   if (known_.size() > options_.known) known_.pop_back();
 }

@@ -18,7 +18,7 @@ struct BalancerOptions {
   int window = 8;               // steps whose median decides
   double worth = 0.03;          // changes that save less than this part of a step are not made
   std::int64_t fractions = 16;  // a piece changes by this part of an even one
-  std::size_t known = 8;        // splits that need not be planned again, the last ones
+  std::size_t known = 8;        // splits, the last ones, that are taken to be planned still
 };
 
 class Balancer {

@@ -115,7 +115,10 @@ class NotingKernel final : public Kernel {
  public:
   NotingKernel(const KernelCall& call, std::size_t workspace)
       : what_(fmt::format("{} {}", op_def(call.node.op).name, call.node.name)),
-        workspace_(workspace) {
+        workspace_(workspace),
+        finds_(call.node.op == Op::SparseCrossEntropy ||
+               call.node.op == Op::SparseCrossEntropyGrad),
+        touches_fault_(finds_ || call.node.op == Op::Update) {
     const std::vector<ValueId> changed = changed_variables(call.node);
     for (const ValueId id : call.node.inputs) {
       inputs_.push_back({nullptr, call.graph.bytes(id), std::ranges::count(changed, id) > 0});
@@ -127,6 +130,10 @@ class NotingKernel final : public Kernel {
   void bind(const Binding& binding) override {
     for (std::size_t i = 0; i < inputs_.size(); ++i) inputs_[i].begin = binding.inputs[i];
     for (std::size_t i = 0; i < outputs_.size(); ++i) outputs_[i].begin = binding.outputs[i];
+    if (binding.fault != nullptr && touches_fault_) {
+      outputs_.push_back(
+          {reinterpret_cast<const std::byte*>(binding.fault), sizeof(Fault), finds_});
+    }
     if (workspace_ > 0) outputs_.push_back({binding.workspace, workspace_, true});
   }
   void run(Stream& stream) override {
@@ -138,8 +145,52 @@ class NotingKernel final : public Kernel {
  private:
   const std::string what_;
   const std::size_t workspace_;
+  const bool finds_;
+  const bool touches_fault_;
   std::vector<Touched> inputs_;
   std::vector<Touched> outputs_;
+};
+
+// Says which memory it adds up.
+class NotingSum final : public Collective {
+ public:
+  explicit NotingSum(std::span<std::byte> data) : data_(data) {}
+  void start() override {}
+  bool advance() override { return true; }
+  void await_ranks() override {}
+  void finish() override {}
+  void issue(Stream& stream) override {
+    static_cast<NotingDevice::NotingStream&>(stream).note("sum",
+                                                          {{data_.data(), data_.size(), true}});
+  }
+
+ private:
+  std::span<std::byte> data_;
+};
+
+class NotingRank final : public Communicator {
+ public:
+  explicit NotingRank(bool on_one_device) : on_one_device_(on_one_device) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  int most_under_way() const override { return 1; }
+  std::unique_ptr<Collective> all_reduce(std::span<std::byte> data, DType) override {
+    return std::make_unique<NotingSum>(data);
+  }
+  std::unique_ptr<Collective> reduce_scatter(std::span<std::byte> data, DType) override {
+    return std::make_unique<NotingSum>(data);
+  }
+  std::unique_ptr<Collective> all_gather(std::span<std::byte> data, DType) override {
+    return std::make_unique<NotingSum>(data);
+  }
+  std::unique_ptr<Collective> broadcast(std::span<std::byte> data, int) override {
+    return std::make_unique<NotingSum>(data);
+  }
+  void abort(const std::string&) override {}
+  bool on_one_device() const override { return on_one_device_; }
+
+ private:
+  bool on_one_device_;
 };
 
 // For every op one with as much workspace. The more of it, the more steps wait for one another.
@@ -172,30 +223,53 @@ void expect_ordered(const std::vector<Issued>& issued) {
   }
 }
 
-void expect_ordered(const GoldenModel& model, const GoldenOptimizer& rule,
-                    const KernelLibrary& library) {
-  const std::shared_ptr<Network> network = model.make();
-  const bool flat = model.name == "mlp";
-  const ValueType x = {DType::F32, flat ? Shape{8, 20} : Shape{4, 8, 8, 3}};
-  Graph graph = trace(*network, rule.make(), x, {DType::I32, {x.shape[0]}});
-  optimize(graph, library);
+// What is issued for a training step, and how many streams it takes.
+struct Recorded {
   NotingDevice device;
-  State state(device, 0);
-  const Executor executor(make_plan(std::move(graph), library), library, state);
-  const std::vector<Issued>& issued = device.issued();
-  ASSERT_GE(issued.size(), executor.plan().steps.size());
-  const auto streams = std::ranges::max(issued, {}, &Issued::stream).stream + 1;
-  EXPECT_TRUE(!flat || streams == 4) << "nothing runs beside anything";
-  expect_ordered(issued);
-}
+  int streams = 0;
+
+  Recorded(const GoldenModel& model, const GoldenOptimizer& rule, const KernelLibrary& library,
+           const ExecutorOptions& options = {}) {
+    const std::shared_ptr<Network> network = model.make();
+    const ValueType x = {DType::F32, model.name == "mlp" ? Shape{8, 20} : Shape{4, 8, 8, 3}};
+    Graph graph = trace(*network, rule.make(), x, {DType::I32, {x.shape[0]}});
+    optimize(graph, library);
+    State state(device, 0);
+    const Executor executor(make_plan(std::move(graph), library), library, state, options);
+    EXPECT_GE(device.issued().size(), executor.plan().steps.size());
+    streams = std::ranges::max(device.issued(), {}, &Issued::stream).stream + 1;
+    expect_ordered(device.issued());
+  }
+};
 
 using OrderCase = std::tuple<std::size_t, std::size_t>;  // indices into the lists
 class Order : public ::testing::TestWithParam<OrderCase> {};
 
 TEST_P(Order, StepsThatTouchTheSameMemoryHaveOne) {
   const auto [model, rule] = GetParam();
-  expect_ordered(kModels[model], kOptimizers[rule], noting_kernels<0>());
-  expect_ordered(kModels[model], kOptimizers[rule], noting_kernels<200>());
+  for (const KernelLibrary& library : {noting_kernels<0>(), noting_kernels<200>()}) {
+    const Recorded alone(kModels[model], kOptimizers[rule], library);
+    const bool small = kModels[model].name == "mlp";
+    EXPECT_TRUE(!small || alone.streams == 4) << "nothing runs beside anything";
+  }
+}
+
+TEST_P(Order, SumsOverReplicasHaveOneToo) {
+  const auto [model, rule] = GetParam();
+  const KernelLibrary library = noting_kernels<0>();
+  for (const bool on_one_device : {false, true}) {
+    NotingRank rank(on_one_device);
+    Recorder recorder;
+    const Recorded recorded(kModels[model], kOptimizers[rule], library,
+                            {.recorder = &recorder, .compute_comm = &rank, .gradient_comm = &rank});
+    const auto is_sum = [](const Issued& each) { return each.what == "sum"; };
+    const std::vector<Issued>& issued = recorded.device.issued();
+    const auto sum = std::ranges::find_if(issued, is_sum);
+    ASSERT_NE(sum, issued.end());
+    EXPECT_EQ(sum->stream, on_one_device ? 0 : 1);
+    EXPECT_EQ(std::ranges::count(issued, "stamp", &Issued::what) % 2, 1) << "pairs, and the end";
+    EXPECT_TRUE(!on_one_device || recorded.streams == 1) << "the step is no chain";
+  }
 }
 
 std::string case_name(const ::testing::TestParamInfo<OrderCase>& info) {

@@ -2,7 +2,7 @@
 // side by side one stretch of memory, read and written once. Rules that follow the norm of each
 // parameter, and clipping by it, find the sums of squares first, a launch each, in double and in
 // one order: piece by piece, then over the pieces of a parameter by every block that needs it. A
-// scale of 0 changes nothing: every launch looks at it first.
+// scale of 0, or data that a kernel found to be wrong, changes nothing: every launch looks first.
 #include "lockstep/kernels/cuda/stretches.cuh"
 #include "lockstep/kernels/cuda/update_rules.cuh"
 
