@@ -11,8 +11,7 @@ __global__ void write_time(std::int64_t* to) {
 
 }  // namespace
 
-// A kernel, and no event: timed events in a recorded step hold up what other streams launch, and so
-// replicas that share a GPU may wait for each other for ever.
+// By a kernel, which in a recorded step is one more of its chain.
 void CudaStream::stamp(std::int64_t* to) {
   write_time<<<1, 1, 0, handle()>>>(to);
   check_cuda(cudaGetLastError(), "writing the time");
