@@ -1,6 +1,7 @@
 #include "lockstep/strategy/balance.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 
@@ -13,11 +14,21 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+// How long a step takes: as long as its slowest replica.
+double step_time(std::span<const std::int64_t> sizes, std::span<const double> speeds) {
+  double slowest = 0;
+  for (std::size_t r = 0; r < sizes.size(); ++r) {
+    slowest = std::max(slowest, static_cast<double>(sizes[r]) / speeds[r]);
+  }
+  return slowest;
+}
+
 }  // namespace
 
 Balancer::Balancer(int replicas, BalancerOptions options)
     : options_(options),
       speeds_(static_cast<std::size_t>(replicas), 1.0),
+      shares_(speeds_),
       sizes_(speeds_.size(), 0),
       seconds_(speeds_.size()) {
   ensure(replicas > 0 && options.window > 0 && options.fractions > 0,
@@ -37,9 +48,9 @@ std::vector<Piece> Balancer::split_by(std::span<const double> speeds, std::int64
 }
 
 std::vector<Piece> Balancer::split(std::int64_t samples) const {
-  const bool alike = std::ranges::all_of(speeds_, [&](double s) { return s == speeds_.front(); });
-  if (alike) return split_evenly(samples, static_cast<int>(speeds_.size()));
-  return split_by(speeds_, samples);
+  const bool alike = std::ranges::all_of(shares_, [&](double s) { return s == shares_.front(); });
+  if (alike) return split_evenly(samples, static_cast<int>(shares_.size()));
+  return split_by(shares_, samples);
 }
 
 void Balancer::planned(std::span<const Piece> pieces, double seconds) {
@@ -61,34 +72,46 @@ void Balancer::observe(std::span<const Piece> pieces, std::span<const double> se
   if (std::ssize(seconds_.front()) >= options_.window) decide();
 }
 
-// Speeds from the window's medians, taken over where the step would become shorter by enough: a
-// step takes as long as its slowest replica.
+// Of the splits that are planned, the one with the shortest step; none where there is none.
+const Balancer::Sizes* Balancer::best_known(std::int64_t samples,
+                                            std::span<const double> speeds) const {
+  const Sizes* best = nullptr;
+  for (const Sizes& sizes : known_) {
+    const bool same = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == samples;
+    if (!same || sizes.size() != speeds.size()) continue;
+    if (best == nullptr || step_time(sizes, speeds) < step_time(*best, speeds)) best = &sizes;
+  }
+  return best;
+}
+
+// Speeds from the window's medians, and the split that they ask for, taken where the step becomes
+// shorter by enough: one that is planned at once, another when it has paid for its plan.
 void Balancer::decide() {
   std::vector<double> measured(speeds_.size());
-  double slowest = 0;
   std::int64_t samples = 0;
   bool known = true;
   for (std::size_t r = 0; r < speeds_.size(); ++r) {
     const double seconds = median(std::exchange(seconds_[r], {}));
     known = known && sizes_[r] > 0 && seconds > 0;
-    slowest = std::max(slowest, seconds);
     samples += sizes_[r];
     measured[r] = seconds > 0 ? static_cast<double>(sizes_[r]) / seconds : 0;
   }
   if (!known) return;
-  const std::vector<Piece> better = split_by(measured, samples);
-  double then = 0;
-  for (std::size_t r = 0; r < speeds_.size(); ++r) {
-    then = std::max(then, static_cast<double>(better[r].size()) / measured[r]);
-  }
-  if (then >= slowest * (1 - options_.worth)) {
-    lost_ = 0;
+  const double now = step_time(sizes_, measured);
+  const auto worth = [&](double then) { return then < now * (1 - options_.worth); };
+  Sizes next = sizes_of(split_by(measured, samples));
+  const double best = step_time(next, measured);
+  const Sizes* const planned = best_known(samples, measured);
+  const double planned_time = planned != nullptr ? step_time(*planned, measured) : now;
+  lost_ = worth(best) ? lost_ + (now - best) * options_.window : 0;
+  if (planned_time <= best * (1 + options_.near) || lost_ < cost_) {
+    if (planned == nullptr || !worth(planned_time)) return;
+    next = *planned;
+  } else if (!worth(best)) {
     return;
   }
-  lost_ += (slowest - then) * options_.window;
-  const bool is_planned = std::ranges::count(known_, sizes_of(better)) > 0;
-  if (!is_planned && lost_ < cost_) return;
   speeds_ = std::move(measured);
+  shares_.assign(next.begin(), next.end());
   lost_ = 0;
 }
 

@@ -17,7 +17,8 @@ enum class Balance { Even, Auto };
 struct BalancerOptions {
   int window = 8;               // steps whose median decides
   double worth = 0.03;          // changes that save less than this part of a step are not made
-  std::int64_t fractions = 16;  // a piece changes by this part of an even one
+  double near = 0.01;           // a split that is planned is taken where another saves less
+  std::int64_t fractions = 64;  // a piece changes by this part of an even one
   std::size_t known = 8;        // splits, the last ones, that are taken to be planned still
 };
 
@@ -39,10 +40,12 @@ class Balancer {
   using Sizes = std::vector<std::int64_t>;
   static Sizes sizes_of(std::span<const Piece> pieces);
   std::vector<Piece> split_by(std::span<const double> speeds, std::int64_t samples) const;
+  const Sizes* best_known(std::int64_t samples, std::span<const double> speeds) const;
   void decide();
 
   BalancerOptions options_;
   std::vector<double> speeds_;
+  std::vector<double> shares_;                // what pieces are proportional to
   Sizes sizes_;                               // of the pieces in this window
   std::vector<std::vector<double>> seconds_;  // by replica, of this window
   std::deque<Sizes> known_;                   // what was planned last

@@ -126,6 +126,27 @@ TEST(Balance, PiecesThatMustBePlannedWaitUntilTheyPay) {
   EXPECT_EQ(steps, 8);
 }
 
+TEST(Balance, PiecesFollowSpeedsToAFewPercent) {
+  for (const double slow : {0.5, 0.4, 0.7, 0.23}) {
+    Balancer balancer(2);
+    const World world{.speeds = {100, 100 * slow}};
+    EXPECT_GT(world.throughput(balancer, 128, 40, 40), 0.97 * (100 + 100 * slow)) << slow;
+  }
+}
+
+TEST(Balance, ASplitThatIsPlannedAndNearlyAsGoodIsTakenAtOnce) {
+  const World world{.speeds = {100, 50}};
+  Balancer balancer(2);
+  const std::vector<Piece> near = {{0, 65}, {65, 96}};
+  const std::vector<Piece> even = balancer.split(96);
+  balancer.planned(near, 1e6);
+  balancer.planned(even, 1e6);
+  for (int step = 0; step < 8; ++step) balancer.observe(even, world.times(even));
+  EXPECT_EQ(balancer.split(96), near);
+  for (int step = 0; step < 80; ++step) balancer.observe(near, world.times(near));
+  EXPECT_EQ(balancer.split(96), near);
+}
+
 TEST(Buckets, TheFirstIsSmallAndLatencyIsASmallPartOfTheOthers) {
   const BucketSizes sizes = choose_bucket_sizes({}, {.latency_s = 1e-5, .bytes_per_s = 1e10});
   EXPECT_EQ(sizes.first_bytes, 100'000u);
