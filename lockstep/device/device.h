@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,15 @@ class Stream {
   virtual void wait_for(Stream& other) = 0;
   // Copies between memories that the device reaches: its own, and the host's (allocate_host).
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+  // Several, in no order: what one writes none of the others touches.
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+  };
+  virtual void copy_all(std::span<const Copy> copies) {
+    for (const Copy& each : copies) copy(each.to, each.from, each.bytes);
+  }
   // Writes the time of the device's clock, in nanoseconds, to memory of the host (allocate_host)
   // when it gets there.
   virtual void stamp(std::int64_t* to) = 0;

@@ -262,7 +262,7 @@ void DeviceSteps::issue_step(BoundStep& bound, Stream& stream) {
     bound.kernel->run(stream);
     return;
   }
-  for (const BoundStep::Copy& copy : bound.copies) stream.copy(copy.to, copy.from, copy.bytes);
+  stream.copy_all(bound.copies);
   for (const auto& sum : bound.sums) sum->issue(stream);
 }
 

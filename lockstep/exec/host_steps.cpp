@@ -41,8 +41,7 @@ void HostSteps::run(Inputs) {
         if (bound.kernel != nullptr) {
           run_kernel(bound);
         } else {
-          for (const BoundStep::Copy& copy : bound.copies)
-            std::memcpy(copy.to, copy.from, copy.bytes);
+          for (const Stream::Copy& copy : bound.copies) std::memcpy(copy.to, copy.from, copy.bytes);
           for (const auto& sum : bound.sums) sum->start();
           finish_sums(bound);
         }
@@ -71,7 +70,7 @@ void HostSteps::start_sums() {
     if (!bound.starts_early && done_ < started_) return;
     if (under_way_ > 0 && under_way_ + bound.sums.size() > most_under_way_) return;
     under_way_ += bound.sums.size();
-    for (const BoundStep::Copy& copy : bound.copies) std::memcpy(copy.to, copy.from, copy.bytes);
+    for (const Stream::Copy& copy : bound.copies) std::memcpy(copy.to, copy.from, copy.bytes);
     if (communication_track_ != nullptr) bound.started_ns = now_ns();
     for (const auto& sum : bound.sums) sum->start();
   }

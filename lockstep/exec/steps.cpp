@@ -37,7 +37,7 @@ void bind_sums(BoundStep& bound, const Plan& plan, const Node& node, const PlanM
     const std::byte* const from = memory.address(node.inputs[i]);
     const std::size_t bytes = plan.graph.bytes(node.outputs[i]);
     if (bytes == 0) continue;
-    if (from != to) bound.copies.push_back({from, to, bytes});
+    if (from != to) bound.copies.push_back({to, from, bytes});
     if (to != end) {
       close();
       begin = to;

@@ -30,12 +30,7 @@ struct BoundStep {
   std::unique_ptr<Kernel> kernel;
   std::vector<std::unique_ptr<Collective>> sums;
   // What does not lie where the sums will, and has to be brought there.
-  struct Copy {
-    const std::byte* from;
-    std::byte* to;
-    std::size_t bytes;
-  };
-  std::vector<Copy> copies;
+  std::vector<Stream::Copy> copies;
   const char* name = "";
   bool waits = false;          // for the communication stream
   bool communication = false;  // belongs to that stream

@@ -148,6 +148,7 @@ class Rewriter {
   // What stands in the target for a value of the source; InternalError before it is known.
   Value map(ValueId id) const;
   std::vector<Value> map(std::span<const ValueId> ids) const;
+  bool knows(ValueId id) const { return map_[static_cast<std::size_t>(id)].defined(); }
   void set(ValueId id, Value value) { map_[static_cast<std::size_t>(id)] = value; }
   // Copies a node with its inputs mapped, and maps its outputs; layouts are copied too.
   void copy(const Node& node);

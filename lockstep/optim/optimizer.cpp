@@ -72,19 +72,10 @@ struct Sums {
   Value weight;
 };
 
-// What all replicas have together. The weight travels with the gradients where it can.
+// What all replicas have together.
 Sums sums_over_replicas(std::span<const Value> gradients, Value weight) {
-  std::vector<Value> list(gradients.begin(), gradients.end());
-  const bool together = list.front().dtype() == weight.dtype();
-  if (together) list.push_back(weight);
-  Sums sums{.gradients = all_reduce_gradients(list), .weight = {}};
-  if (together) {
-    sums.weight = sums.gradients.back();
-    sums.gradients.pop_back();
-  } else {
-    sums.weight = all_reduce_gradients(std::span<const Value>(&weight, 1)).front();
-  }
-  return sums;
+  return {.gradients = all_reduce_gradients(gradients),
+          .weight = all_reduce_aside(std::span<const Value>(&weight, 1)).front()};
 }
 
 // Scales stay between these: below, nothing would be gained, and above, sums would overflow f32.

@@ -1,8 +1,12 @@
 #include "lockstep/strategy/distribute.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/collective.h"
@@ -29,33 +33,34 @@ void take_out_sums(Graph& graph) {
   graph = rewriter.finish();
 }
 
-// Members of one list of gradients that travel together, by their places in the list.
-struct Bucket {
+// A value that is added up over replicas: one of a list.
+struct Member {
   const Node* list = nullptr;
-  std::vector<std::size_t> members;
-  NodeId last_producer = -1;
+  std::size_t place = 0;
+
+  ValueId value() const { return list->inputs[place]; }
+  ValueId sum() const { return list->outputs[place]; }
 };
 
+// Members that travel together.
+struct Bucket {
+  std::vector<Member> members;
+};
+
+// The lists of a graph, cut. A list of gradients takes with it what is added up aside, each value
+// in the first bucket that is not finished before it.
 class Buckets {
  public:
   Buckets(const Graph& graph, BucketSizes sizes, BucketMemory& memory) : graph_(graph) {
-    std::map<ValueId, const Variable*> parameter_of;
-    for (const Node& node : graph.nodes()) {
-      if (node.op != Op::Update) continue;
-      const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
-      for (std::size_t i = kScalars; i < kScalars + count; ++i) {
-        parameter_of[node.inputs[i + count]] = graph.producer(node.inputs[i]).variable.get();
+    find_parameters();
+    find_dependents();
+    const std::map<const Node*, const Node*> carried = find_carried();
+    // What follows from sums is numbered behind them.
+    for (const bool independent : {true, false}) {
+      for (const Node& node : graph.nodes()) {
+        if (!is_bucket(node) || is_independent(node) != independent) continue;
+        if (!carried.contains(&node)) add(node, carried, sizes, memory);
       }
-    }
-    for (const Node& node : graph.nodes()) {
-      if (!is_bucket(node)) continue;
-      BucketMemory::Parameters parameters;
-      for (ValueId id : node.outputs) {
-        const auto found = parameter_of.find(id);
-        parameters.push_back(found == parameter_of.end() ? nullptr : found->second);
-      }
-      const BucketMemory::Members* known = memory.find(parameters);
-      add(node, known != nullptr ? *known : memory.remember(parameters, cut(node, sizes)));
     }
   }
 
@@ -67,42 +72,119 @@ class Buckets {
   }
 
  private:
-  BucketMemory::Members cut(const Node& list, BucketSizes sizes) const {
-    std::vector<std::size_t> order(list.inputs.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return finished(list, i); });
-    std::vector<std::size_t> bytes;
-    for (std::size_t i : order) bytes.push_back(graph_.bytes(list.inputs[i]));
-    BucketMemory::Members buckets;
-    std::size_t begin = 0;
-    for (std::size_t end : cut_into_buckets(bytes, sizes)) {
-      std::vector<std::size_t>& members =
-          buckets.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(begin),
-                               order.begin() + static_cast<std::ptrdiff_t>(end));
-      std::stable_partition(members.begin(), members.end(), [&](std::size_t i) {
-        return graph_.type(list.inputs[i]).shape.elements() % kWholeVectors == 0;
-      });
-      begin = end;
-    }
-    return buckets;
+  static std::vector<Member> members_of(const Node& list) {
+    std::vector<Member> members;
+    for (std::size_t i = 0; i < list.inputs.size(); ++i) members.push_back({&list, i});
+    return members;
   }
 
-  void add(const Node& list, const BucketMemory::Members& members) {
-    for (const std::vector<std::size_t>& some : members) {
-      Bucket bucket{.list = &list, .members = some, .last_producer = -1};
-      for (std::size_t turn = 0; turn < some.size(); ++turn) {
-        place_[list.outputs[some[turn]]] = {buckets_.size(), turn};
-        bucket.last_producer = std::max(bucket.last_producer, finished(list, some[turn]));
+  void find_parameters() {
+    for (const Node& node : graph_.nodes()) {
+      if (node.op != Op::Update) continue;
+      const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
+      for (std::size_t i = kScalars; i < kScalars + count; ++i) {
+        parameter_of_[node.inputs[i + count]] = graph_.producer(node.inputs[i]).variable.get();
+      }
+    }
+  }
+
+  // Values that follow from the sums of a list.
+  void find_dependents() {
+    for (const Node& node : graph_.nodes()) {
+      const bool follows = is_bucket(node) || std::ranges::any_of(node.inputs, [&](ValueId id) {
+                             return dependents_.contains(id);
+                           });
+      if (follows) dependents_.insert(node.outputs.begin(), node.outputs.end());
+    }
+  }
+
+  const Variable* parameter(const Member& member) const {
+    const auto found = parameter_of_.find(member.sum());
+    return found == parameter_of_.end() ? nullptr : found->second;
+  }
+
+  bool is_independent(const Node& list) const {
+    return std::ranges::none_of(list.inputs, [&](ValueId id) { return dependents_.contains(id); });
+  }
+
+  // The list that each one which is added up aside travels with.
+  std::map<const Node*, const Node*> find_carried() const {
+    const auto dtype = [&](const Node& list) { return graph_.type(list.inputs[0]).dtype; };
+    std::map<const Node*, const Node*> carried;
+    for (const Node& list : graph_.nodes()) {
+      if (!is_bucket(list) || is_aside(list) || !is_independent(list)) continue;
+      for (const Node& other : graph_.nodes()) {
+        const bool joins = is_aside(other) && is_independent(other) && dtype(other) == dtype(list);
+        if (joins) carried.emplace(&other, &list);
+      }
+    }
+    return carried;
+  }
+
+  void add(const Node& node, const std::map<const Node*, const Node*>& carried, BucketSizes sizes,
+           BucketMemory& memory) {
+    std::vector<Member> list = members_of(node);
+    const std::size_t own = list.size();
+    for (const Node& other : graph_.nodes()) {
+      const auto found = carried.find(&other);
+      if (found == carried.end() || found->second != &node) continue;
+      std::ranges::copy(members_of(other), std::back_inserter(list));
+    }
+    BucketMemory::Parameters parameters;
+    for (const Member& member : list) parameters.push_back(parameter(member));
+    const BucketMemory::Members* known = memory.find(parameters);
+    if (known == nullptr) known = &memory.remember(std::move(parameters), cut(list, own, sizes));
+    for (const std::vector<std::size_t>& some : *known) {
+      Bucket bucket;
+      for (std::size_t i : some) {
+        place_[list[i].sum()] = {buckets_.size(), bucket.members.size()};
+        bucket.members.push_back(list[i]);
       }
       buckets_.push_back(std::move(bucket));
     }
   }
 
-  NodeId finished(const Node& list, std::size_t i) const {
-    return graph_.info(list.inputs[i]).producer;
+  // The first `own` members of a list by size, in the order in which they are finished; then the
+  // others. In a bucket gradients stand before what is none, so that an update finds its own side
+  // by side.
+  BucketMemory::Members cut(const std::vector<Member>& list, std::size_t own,
+                            BucketSizes sizes) const {
+    std::vector<std::size_t> order(own);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return finished(list[i]); });
+    std::vector<std::size_t> bytes;
+    for (std::size_t i : order) bytes.push_back(graph_.bytes(list[i].value()));
+    BucketMemory::Members buckets;
+    std::vector<NodeId> ends;
+    std::size_t begin = 0;
+    for (std::size_t end : cut_into_buckets(bytes, sizes)) {
+      std::vector<std::size_t>& members =
+          buckets.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(begin),
+                               order.begin() + static_cast<std::ptrdiff_t>(end));
+      ends.push_back(finished(list[members.back()]));
+      in_whole_vectors_first(list, members);
+      begin = end;
+    }
+    for (std::size_t i = own; i < list.size(); ++i) {
+      const auto first = std::ranges::lower_bound(ends, finished(list[i]));
+      buckets[static_cast<std::size_t>(std::min(first - ends.begin(), std::ssize(ends) - 1))]
+          .push_back(i);
+    }
+    return buckets;
   }
 
+  void in_whole_vectors_first(const std::vector<Member>& list,
+                              std::vector<std::size_t>& members) const {
+    std::stable_partition(members.begin(), members.end(), [&](std::size_t i) {
+      return graph_.type(list[i].value()).shape.elements() % kWholeVectors == 0;
+    });
+  }
+
+  NodeId finished(const Member& member) const { return graph_.info(member.value()).producer; }
+
   const Graph& graph_;
+  std::map<ValueId, const Variable*> parameter_of_;  // by the sum of its gradients
+  std::set<ValueId> dependents_;
   std::vector<Bucket> buckets_;
   std::map<ValueId, std::pair<std::size_t, std::size_t>> place_;
 };
@@ -112,20 +194,22 @@ class Distribution {
   Distribution(const Graph& graph, BucketSizes sizes, BucketMemory& memory)
       : graph_(graph), buckets_(graph, sizes, memory), rewriter_(graph) {}
 
+  // What reads a sum that travels with later values is written behind it.
   Graph run() {
+    for (std::size_t b = 0; b < buckets_.all().size(); ++b) {
+      std::set<NodeId>& missing = missing_.emplace_back();
+      for (const Member& member : buckets_.all()[b].members) {
+        missing.insert(graph_.info(member.value()).producer);
+      }
+      for (NodeId n : missing) waiting_[n].push_back(b);
+    }
     for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes().size()); ++n) {
       const Node& node = graph_.node(n);
-      if (node.op == Op::Update) {
-        write_updates(node);
-      } else if (node.op != Op::AllReduce) {
-        rewriter_.copy(node);
-      } else if (!is_bucket(node)) {
-        rewriter_.copy_as(node, rewriter_.map(node.inputs), numbered(node.attrs, waited_for_++));
-      }
-      for (std::size_t b = 0; b < buckets_.all().size(); ++b) {
-        if (buckets_.all()[b].last_producer == n) write_sums(b);
-      }
+      if (is_bucket(node)) continue;
+      if (node.op == Op::AllReduce) number_[n] = number_.size();
+      write_or_postpone(n);
     }
+    ensure(postponed_.empty(), "a sum over replicas is waited for by what it adds up");
     return rewriter_.finish();
   }
 
@@ -135,16 +219,39 @@ class Distribution {
     return attrs;
   }
 
+  void write_or_postpone(NodeId n) {
+    const Node& node = graph_.node(n);
+    if (!std::ranges::all_of(node.inputs, [&](ValueId id) { return rewriter_.knows(id); })) {
+      postponed_.push_back(n);
+      return;
+    }
+    if (node.op == Op::Update) {
+      write_updates(node);
+    } else if (node.op == Op::AllReduce) {
+      rewriter_.copy_as(node, rewriter_.map(node.inputs), numbered(node.attrs, number_.at(n)));
+    } else {
+      rewriter_.copy(node);
+    }
+    const auto waiting = waiting_.find(n);
+    if (waiting == waiting_.end()) return;
+    for (std::size_t b : waiting->second) {
+      missing_[b].erase(n);
+      if (missing_[b].empty()) write_sums(b);
+    }
+  }
+
   void write_sums(std::size_t b) {
     const Bucket& bucket = buckets_.all()[b];
+    const Node& list = *bucket.members.front().list;
     std::vector<Value> values;
-    for (std::size_t i : bucket.members) values.push_back(rewriter_.map(bucket.list->inputs[i]));
-    const Graph::NameScope scope(rewriter_.target(), bucket.list->name);
+    for (const Member& member : bucket.members) values.push_back(rewriter_.map(member.value()));
+    const Graph::NameScope scope(rewriter_.target(), list.name);
     const std::vector<Value> sums =
-        rewriter_.target().add(Op::AllReduce, values, numbered(bucket.list->attrs, b));
+        rewriter_.target().add(Op::AllReduce, values, numbered(list.attrs, b));
     for (std::size_t turn = 0; turn < sums.size(); ++turn) {
-      rewriter_.set(bucket.list->outputs[bucket.members[turn]], sums[turn]);
+      rewriter_.set(bucket.members[turn].sum(), sums[turn]);
     }
+    for (NodeId n : std::exchange(postponed_, {})) write_or_postpone(n);
   }
 
   // An Update a bucket; one more for parameters whose gradients come from elsewhere.
@@ -176,7 +283,10 @@ class Distribution {
   const Graph& graph_;
   Buckets buckets_;
   Rewriter rewriter_;
-  std::size_t waited_for_ = 0;  // sums so far that are no buckets
+  std::vector<std::set<NodeId>> missing_;               // producers of a bucket, still to come
+  std::map<NodeId, std::vector<std::size_t>> waiting_;  // buckets, by what they wait for
+  std::vector<NodeId> postponed_;                       // nodes that read sums which are to come
+  std::map<NodeId, std::size_t> number_;                // of sums that are no buckets
 };
 
 }  // namespace

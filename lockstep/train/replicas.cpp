@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <new>
 #include <set>
 
@@ -19,6 +20,10 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMostLookNs = 200'000;
+
+// All gradients in one bucket. Replicas of one device take its time from one another: a sum beside
+// other work wins nothing, and those that meet once in a step need not keep pace within it.
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
 // The number of a logical CPU device; UsageError, with what there is, for any other name.
 int cpu_index(const std::string& name) {
@@ -179,7 +184,13 @@ Communicator* Replicas::communicator(int replica, int stream) const {
 
 const BucketSizes& Replicas::buckets() {
   std::call_once(buckets_known_, [this] {
-    if (size() > 1 && (buckets_.bytes == 0 || buckets_.first_bytes == 0)) measure_link();
+    if (size() == 1 || (buckets_.bytes > 0 && buckets_.first_bytes > 0)) return;
+    if (communicator(0, kCommunicationStream)->on_one_device()) {
+      if (buckets_.first_bytes == 0) buckets_.first_bytes = kAll;
+      if (buckets_.bytes == 0) buckets_.bytes = kAll;
+    } else {
+      measure_link();
+    }
   });
   return buckets_;
 }

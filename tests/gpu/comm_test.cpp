@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "gpu/gpu.h"
+#include "lockstep/base/half.h"
 #include "lockstep/base/random.h"
 #include "lockstep/comm/cuda/gpu_group.h"
 #include "lockstep/comm/cuda/nccl_group.h"
@@ -97,6 +98,63 @@ TEST_P(SharedGpu, AllReduceAddsInTheOrderOfTheRanksRoundAfterRound) {
     });
     for (const std::string& error : errors) EXPECT_EQ(error, "");
     for (const auto& result : results) ASSERT_EQ(result, expected) << count;
+  }
+}
+
+// Sums of small whole numbers, which every type holds, over data that begins `shift(rank)` elements
+// behind the beginning of a buffer: all at once, and share by share.
+template <class T>
+void expect_exact_sums(Ranks& all, DType dtype, const std::function<std::size_t(int)>& shift) {
+  const int ranks = static_cast<int>(all.devices.size());
+  for (const std::size_t count : {std::size_t{5}, std::size_t{1000}, std::size_t{70'003}}) {
+    std::vector<T> expected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      double sum = 0;
+      for (int r = 0; r < ranks; ++r) sum += static_cast<double>((i + 3) % 7) + r;
+      expected[i] = T(static_cast<float>(sum));
+    }
+    const auto errors = all.run([&](int r) {
+      Device& device = all.device(r);
+      Communicator& comm = all.group->rank(r);
+      const auto memory = device.allocate((count + shift(r)) * sizeof(T));
+      const std::span<std::byte> data(memory->data() + shift(r) * sizeof(T), count * sizeof(T));
+      std::vector<T> mine(count);
+      for (std::size_t i = 0; i < count; ++i)
+        mine[i] = T(static_cast<float>((i + 3) % 7) + static_cast<float>(r));
+      const auto run = [&](std::vector<std::unique_ptr<Collective>> rounds) {
+        device.copy(data.data(), reinterpret_cast<const std::byte*>(mine.data()), data.size());
+        for (const auto& round : rounds) {
+          round->start();
+          round->finish();
+        }
+        std::vector<T> result(count);
+        device.copy(reinterpret_cast<std::byte*>(result.data()), data.data(), data.size());
+        return std::memcmp(result.data(), expected.data(), data.size()) == 0;
+      };
+      std::vector<std::unique_ptr<Collective>> rounds;
+      rounds.push_back(comm.all_reduce(data, dtype));
+      EXPECT_TRUE(run(std::move(rounds))) << name_of(dtype) << " " << count;
+      rounds.clear();
+      rounds.push_back(comm.reduce_scatter(data, dtype));
+      rounds.push_back(comm.all_gather(data, dtype));
+      EXPECT_TRUE(run(std::move(rounds))) << name_of(dtype) << " " << count << ", by shares";
+    });
+    for (const std::string& error : errors) EXPECT_EQ(error, "");
+  }
+}
+
+TEST_P(SharedGpu, EveryTypeIsAddedWhereverItsDataBegins) {
+  LOCKSTEP_NEEDS_GPU();
+  Ranks all(GetParam());
+  using Shift = std::function<std::size_t(int)>;
+  const Shift shifts[] = {[](int) { return 0; }, [](int r) { return static_cast<std::size_t>(r); }};
+  for (const Shift& shift : shifts) {
+    expect_exact_sums<float>(all, DType::F32, shift);
+    expect_exact_sums<double>(all, DType::F64, shift);
+    expect_exact_sums<Half>(all, DType::F16, shift);
+    expect_exact_sums<BFloat16>(all, DType::BF16, shift);
+    expect_exact_sums<std::int32_t>(all, DType::I32, shift);
+    expect_exact_sums<std::int64_t>(all, DType::I64, shift);
   }
 }
 

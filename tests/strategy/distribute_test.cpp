@@ -92,7 +92,7 @@ TEST(Distribute, EveryGradientAndTheWeightTravelOnce) {
 TEST(Distribute, BucketsStandWhereTheBackwardPassHasFinishedThem) {
   const Graph graph = distributed(trace().graph, 2, {.first_bytes = 1, .bytes = 32 * 32 * 4});
   EXPECT_GE(count(graph, Op::AllReduce), 4);
-  EXPECT_EQ(count(graph, Op::AllReduce) - 1, count(graph, Op::Update));  // the weight is alone
+  EXPECT_EQ(count(graph, Op::AllReduce), count(graph, Op::Update));  // the weight travels along
   int before_the_last_product = 0;
   int last_product = 0;
   for (int n = 0; n < static_cast<int>(graph.nodes().size()); ++n) {
@@ -105,6 +105,48 @@ TEST(Distribute, BucketsStandWhereTheBackwardPassHasFinishedThem) {
 Plan plan_of(Graph graph) {
   optimize(graph, cpu_kernels());
   return make_plan(std::move(graph), cpu_kernels());
+}
+
+// Two statistics of the input, of the replicas that have samples, move averages.
+TEST(Distribute, WhatIsAddedUpAsideTravelsWithGradients) {
+  Traced traced = trace();
+  Graph& graph = traced.graph;
+  const Value x{&graph, graph.inputs().front().second};
+  for (const Value& statistic : {reduce_sum(x), reduce_sum(square(x))}) {
+    const Value sum = all_reduce_aside(std::span(&statistic, 1)).front();
+    const VariableRef average = zero_variable("average", {});
+    assign(average, sum / replicas_with_samples(graph, true, DType::F32));
+  }
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 30}) {
+    const Graph together = distributed(clone(graph), 2, {.first_bytes = bytes, .bytes = bytes});
+    EXPECT_EQ(count(together, Op::AllReduce), count(together, Op::Update));
+    std::size_t values = 0;
+    for (const Node& node : together.nodes()) values += is_bucket(node) ? node.inputs.size() : 0;
+    EXPECT_EQ(values, 8u + 1u + 2u + 1u);  // gradients, their weight, statistics, one count
+    plan_of(clone(together));
+  }
+}
+
+TEST(Distribute, WhatFollowsFromSumsIsAddedUpBehindThem) {
+  Traced traced = trace();
+  Graph& graph = traced.graph;
+  const Value x{&graph, graph.inputs().front().second};
+  const Value statistic = reduce_sum(x);
+  const Value first = all_reduce_aside(std::span(&statistic, 1)).front();
+  const Value follows = first * statistic;
+  const VariableRef average = zero_variable("average", {});
+  assign(average, all_reduce_aside(std::span(&follows, 1)).front());
+  const Graph result = distributed(clone(graph), 2, {.first_bytes = 1 << 30, .bytes = 1 << 30});
+  std::vector<std::int64_t> orders;
+  std::vector<std::size_t> values;
+  for (const Node& node : result.nodes()) {
+    if (!is_bucket(node)) continue;
+    orders.push_back(node.attrs.integer("order"));
+    values.push_back(node.inputs.size());
+  }
+  EXPECT_EQ(orders, (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(values, (std::vector<std::size_t>{8 + 1 + 1, 1}));
+  plan_of(clone(result));
 }
 
 TEST(Distribute, ThePlanAddsUpAndUpdatesBesideTheBackwardPass) {

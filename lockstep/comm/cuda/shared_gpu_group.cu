@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <type_traits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/cuda/runtime.h"
@@ -17,7 +18,7 @@ namespace {
 enum class What : int { AllReduce, ReduceScatter, AllGather, Broadcast };
 
 constexpr int kThreads = 256;
-constexpr int kMostBlocks = 264;
+constexpr int kMostBlocks = 528;
 
 // The clock of the GPU, in nanoseconds.
 __device__ std::uint64_t gpu_clock() {
@@ -129,39 +130,72 @@ __device__ void narrow(std::int64_t x, std::int64_t* y) {
   *y = x;
 }
 
+// Calls `at` for the places [begin, end) of every rank's data, with the number of elements that lie
+// there: as many as a thread can load at once where all ranks' data allow it, else one.
+template <class T, class F>
+__device__ void for_each_place(const GpuMeeting& meeting, std::uint64_t begin, std::uint64_t end,
+                               const F& at) {
+  constexpr int kMany = 16 / sizeof(T);
+  const std::uint64_t thread = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
+  bool aligned = true;
+  for (int r = 0; r < meeting.size; ++r) {
+    const T* const first = reinterpret_cast<const T*>(meeting.brought[r].data) + begin;
+    aligned = aligned && reinterpret_cast<std::uintptr_t>(first) % 16 == 0;
+  }
+  const std::uint64_t middle = aligned ? end - (end - begin) % kMany : begin;
+  for (std::uint64_t i = begin + thread * kMany; i < middle; i += threads * kMany) {
+    at(i, std::integral_constant<int, kMany>());
+  }
+  for (std::uint64_t i = middle + thread; i < end; i += threads) {
+    at(i, std::integral_constant<int, 1>());
+  }
+}
+
+template <class T, int count>
+struct alignas(sizeof(T) * count) Some {
+  T at[count];
+};
+
+template <class T, int count>
+__device__ Some<T, count>& some(std::byte* data, std::uint64_t i) {
+  return *reinterpret_cast<Some<T, count>*>(reinterpret_cast<T*>(data) + i);
+}
+
 // A rank's share of a sum: the elements [begin, end) of all ranks, added in the order of the ranks,
 // written to all of them or, where `scatter`, to this one alone.
 template <class T>
 __global__ void sum_share(GpuMeeting meeting, int rank, std::uint64_t begin, std::uint64_t end,
                           bool scatter) {
   if (meeting.met[rank] == 0) return;
-  const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
-  for (std::uint64_t i = begin + std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < end;
-       i += stride) {
-    auto sum = widened(reinterpret_cast<const T*>(meeting.brought[0].data)[i]);
-    for (int r = 1; r < meeting.size; ++r) {
-      sum += widened(reinterpret_cast<const T*>(meeting.brought[r].data)[i]);
-    }
-    T result;
-    narrow(sum, &result);
+  for_each_place<T>(meeting, begin, end, [&](std::uint64_t i, auto elements) {
+    constexpr int kCount = decltype(elements)::value;
+    decltype(widened(T())) sum[kCount];
     for (int r = 0; r < meeting.size; ++r) {
-      if (!scatter || r == rank) reinterpret_cast<T*>(meeting.brought[r].data)[i] = result;
+      const Some<T, kCount> theirs = some<T, kCount>(meeting.brought[r].data, i);
+      for (int e = 0; e < kCount; ++e) {
+        sum[e] = r == 0 ? widened(theirs.at[e]) : sum[e] + widened(theirs.at[e]);
+      }
     }
-  }
+    Some<T, kCount> result;
+    for (int e = 0; e < kCount; ++e) narrow(sum[e], &result.at[e]);
+    for (int r = 0; r < meeting.size; ++r) {
+      if (!scatter || r == rank) some<T, kCount>(meeting.brought[r].data, i) = result;
+    }
+  });
 }
 
 // A rank's share of a copy: the bytes [begin, end) of `from` to all others.
 __global__ void copy_share(GpuMeeting meeting, int rank, int from, std::uint64_t begin,
                            std::uint64_t end) {
   if (meeting.met[rank] == 0) return;
-  const std::uint64_t stride = std::uint64_t{gridDim.x} * blockDim.x;
-  for (std::uint64_t i = begin + std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < end;
-       i += stride) {
-    const std::byte value = meeting.brought[from].data[i];
+  for_each_place<std::uint8_t>(meeting, begin, end, [&](std::uint64_t i, auto bytes) {
+    constexpr int kCount = decltype(bytes)::value;
+    const auto value = some<std::uint8_t, kCount>(meeting.brought[from].data, i);
     for (int r = 0; r < meeting.size; ++r) {
-      if (r != from) meeting.brought[r].data[i] = value;
+      if (r != from) some<std::uint8_t, kCount>(meeting.brought[r].data, i) = value;
     }
-  }
+  });
 }
 
 class SharedGpuGroup;

@@ -71,6 +71,18 @@ void CudaStream::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, handle()), "copying");
 }
 
+void CudaStream::copy_all(std::span<const Copy> copies) {
+  std::vector<Copy> small;
+  for (const Copy& each : copies) {
+    if (each.bytes <= kMostOfSeveral && lie_within_gpu(each.to, each.from)) {
+      small.push_back(each);
+    } else {
+      copy(each.to, each.from, each.bytes);
+    }
+  }
+  copy_several_by_kernel(small, handle());
+}
+
 std::unique_ptr<Recording> CudaStream::record(const std::function<void()>& f) {
   check_cuda(cudaStreamBeginCapture(handle(), cudaStreamCaptureModeRelaxed),
              "beginning to record a step");

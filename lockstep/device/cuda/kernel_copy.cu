@@ -32,6 +32,33 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// What a launch of copy_several is told.
+struct CopyTable {
+  static constexpr std::size_t kMost = 160;
+  Stream::Copy copies[kMost];
+};
+static_assert(sizeof(CopyTable) <= 4096, "the arguments of a kernel");
+
+template <class Word>
+__device__ void copy_by_block(const Stream::Copy& copy) {
+  const auto* const from = reinterpret_cast<const Word*>(copy.from);
+  auto* const to = reinterpret_cast<Word*>(copy.to);
+  for (std::size_t at = threadIdx.x; at < copy.bytes / sizeof(Word); at += kThreads) {
+    to[at] = from[at];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) copy_several(const __grid_constant__ CopyTable table) {
+  const Stream::Copy& copy = table.copies[blockIdx.x];
+  const auto places = reinterpret_cast<std::uintptr_t>(copy.to) |
+                      reinterpret_cast<std::uintptr_t>(copy.from) | copy.bytes;
+  if (places % 4 == 0) {
+    copy_by_block<std::uint32_t>(copy);
+  } else {
+    copy_by_block<std::uint8_t>(copy);
+  }
+}
+
 template <class Word>
 void launch(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) {
   const std::uint64_t words = bytes / sizeof(Word);
@@ -70,6 +97,16 @@ bool can_copy_by_kernel(const std::byte* to, const std::byte* from) {
 
 bool lie_within_gpu(const std::byte* to, const std::byte* from) {
   return both(to, from, [](cudaMemoryType kind) { return kind == cudaMemoryTypeDevice; });
+}
+
+void copy_several_by_kernel(std::span<const Stream::Copy> copies, cudaStream_t stream) {
+  for (std::size_t done = 0; done < copies.size(); done += CopyTable::kMost) {
+    const auto some = copies.subspan(done, std::min(CopyTable::kMost, copies.size() - done));
+    CopyTable table;
+    std::ranges::copy(some, table.copies);
+    copy_several<<<static_cast<unsigned>(some.size()), kThreads, 0, stream>>>(table);
+    check_cuda(cudaGetLastError(), "copying by a kernel");
+  }
 }
 
 void copy_by_kernel(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) {

@@ -10,6 +10,9 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <span>
+
+#include "lockstep/device/device.h"
 
 namespace lockstep {
 
@@ -21,5 +24,9 @@ bool can_copy_by_kernel(const std::byte* to, const std::byte* from);
 bool lie_within_gpu(const std::byte* to, const std::byte* from);
 
 void copy_by_kernel(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream);
+
+inline constexpr std::size_t kMostOfSeveral = std::size_t{1} << 16;  // bytes of each
+// Small copies in as few launches as can be: a block copies one.
+void copy_several_by_kernel(std::span<const Stream::Copy> copies, cudaStream_t stream);
 
 }  // namespace lockstep

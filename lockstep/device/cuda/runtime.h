@@ -34,6 +34,7 @@ class CudaStream final : public Stream {
   void synchronize() override;
   void wait_for(Stream& other) override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
+  void copy_all(std::span<const Copy> copies) override;
   void stamp(std::int64_t* to) override;
   std::unique_ptr<Recording> record(const std::function<void()>& f) override;
 

@@ -18,7 +18,16 @@ Value all_reduce(Value value);
 // pass that distributes may cut the list into buckets, and the plan lets them run beside the rest
 // of the backward pass. Such a node has the attribute bucket = true.
 std::vector<Value> all_reduce_gradients(std::span<const Value> values);
-// Whether a node is such a list. (The pass gives every sum its number, the attribute `order`.)
+// The same for a few values of which nothing but updates and assignments waits (how much a batch
+// weighs, its statistics): they travel with gradients, so that replicas do not meet for them alone.
+// Such a node has the attribute aside = true, too.
+std::vector<Value> all_reduce_aside(std::span<const Value> values);
+bool is_aside(const Node& node);
+// How many replicas have samples, where this one has some or none: one sum a graph, added up aside,
+// whoever asks.
+Value replicas_with_samples(Graph& graph, bool here, DType dtype);
+// Whether a node is a list of either kind. (The pass gives every sum its number, the attribute
+// `order`.)
 bool is_bucket(const Node& node);
 
 // Which replica runs the step, an i64 scalar; 0 where there is one. An input that the executor's
