@@ -30,7 +30,7 @@ inline std::vector<OpCase> blocked_pool_cases() {
   };
   std::vector<OpCase> cases;
   for (const Row& row : rows) {
-    for (const std::int64_t channels : {8, 16, 24, 40}) {
+    for (const std::int64_t channels : {8, 16, 24, 32, 40}) {
       const Shape image{2, row.height, row.width, channels};
       const PoolOptions options = row.options;
       const std::string name = fmt::format("max_pool_{}_{}", row.name, channels);
@@ -67,7 +67,7 @@ inline std::vector<OpCase> blocked_norm_cases() {
   std::vector<OpCase> cases;
   for (const bool with_relu : {false, true}) {
     for (const bool with_residual : {false, true}) {
-      for (const std::int64_t channels : {8, 16, 24, 40}) {
+      for (const std::int64_t channels : {8, 16, 24, 32, 40}) {
         for (const bool blocked : {false, true}) {
           const Shape image{3, 5, 4, channels};
           OpCase op_case{.name =
