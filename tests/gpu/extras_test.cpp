@@ -87,6 +87,43 @@ TEST(GpuExtras, ABlockWithAProjectionIsOneNormEachWayAndAgreesWithTheCpu) {
   expect_agreement(odd, gpu_kernels(), gpu());
 }
 
+// The same of images that are given, so that no kernel but ours runs: relu(norm(a) + norm(b)) where
+// it is projected, else relu(norm(a) + b).
+OpCase norms_of_images(bool projected, std::int64_t channels) {
+  const Shape image{8, 28, 28, channels};
+  return {.name = projected ? "projected_images" : "residual_images",
+          .inputs = {f32(image), f32_positive({channels}), f32({channels}), f32(image),
+                     f32_positive({channels}), f32({channels}), f32(image)},
+          .build =
+              [projected](Graph&, CaseInputs in) {
+                const BatchNormResult main = batch_norm(in[0], in[1], in[2]);
+                const BatchNormResult shortcut = batch_norm(in[3], in[4], in[5]);
+                const Value y = relu(add(main.y, projected ? shortcut.y : in[3]));
+                return std::vector<Value>{add(y, mul(y, in[6])), main.mean, main.variance,
+                                          shortcut.mean, shortcut.variance};
+              },
+          .tolerance = 1e-4,
+          .small_tolerance = 5e-2};
+}
+
+TEST(GpuExtras, NormsOfGivenImagesAreJoinedAndAgreeWithTheCpu) {
+  LOCKSTEP_NEEDS_GPU();
+  for (const bool projected : {true, false}) {
+    for (const std::int64_t channels : {64, 36}) {
+      const OpCase images = norms_of_images(projected, channels);
+      SCOPED_TRACE(images.name + " " + std::to_string(channels));
+      const Graph graph = optimized(images, DType::F16);
+      if (channels == 64) {
+        EXPECT_EQ(count(graph, Op::BatchNormGrad, "projection"), projected ? 1 : 0);
+      }
+      for (const DType dtype : {DType::F16, DType::BF16}) {
+        expect_agreement_in(images, dtype, gpu_kernels(), gpu());
+      }
+      expect_agreement(images, gpu_kernels(), gpu());
+    }
+  }
+}
+
 // max_pool(relu(norm(x))), and where it is summed, a sum behind it, so that its gradient has two
 // summands. Gamma has both signs. Of x in 16 bits many are equal.
 OpCase pooled_norm(const char* name, const Shape& x, PoolOptions options, bool summed) {
