@@ -319,7 +319,7 @@ std::optional<float> measure_statistics_of(CudaContext& context, DType dtype, co
   fill_random(x.data(), dtype, shape.elements(), 1, stopwatch.stream());
   auto* mean = reinterpret_cast<float*>(results.data());
   const FinishStatistics finish{mean, mean + r.channels, 1.0 / static_cast<double>(r.rows)};
-  const auto run = [&](cudaStream_t stream) {
+  const auto run = [&](cudaStream_t stream, std::size_t) {
     launch_statistics<T, kPack<T>>(r, grids.wide, reinterpret_cast<const T*>(x.data()),
                                    reinterpret_cast<float*>(partial.data()),
                                    reinterpret_cast<unsigned*>(counters->data()), finish, stream);

@@ -166,7 +166,7 @@ std::optional<float> measure_few(const ConvProblem& p, const FewChannels& few) {
   fill_random(image.data(), p.dtype, p.image_elements(), 1, watch.stream());
   fill_random(filter.data(), p.filter_dtype, p.filter_elements(), 2, watch.stream());
   fill_random(result.data(), p.dtype, p.result_elements(), 3, watch.stream());
-  const auto run = [&](cudaStream_t stream) {
+  const auto run = [&](cudaStream_t stream, std::size_t) {
     if (p.way == ConvWay::Forward) {
       few.forward(image.data(), filter.data(), result.data(), sums.data(),
                   sums.data() + bytes(p.o, DType::F32), workspace.data(), stream);
@@ -190,7 +190,7 @@ std::optional<float> measure_reshaping(const ConvProblem& p, const ConvSolution&
   if (from.data() == nullptr || to.data() == nullptr) return {};
   Stopwatch watch;
   fill_random(from.data(), p.dtype, p.image_elements(), 1, watch.stream());
-  const auto run = [&](cudaStream_t stream) {
+  const auto run = [&](cudaStream_t stream, std::size_t) {
     if (way.fold) {
       way.fold->image(from.data(), to.data(), stream);
     } else {

@@ -86,41 +86,51 @@ std::vector<CudnnDescriptor> suggestions(const CudnnGraph& graph, cudnnBackendHe
   return acceptable;
 }
 
-// The memory of a graph's tensors, filled with random numbers, and of a workspace.
+// The memory of a graph's tensors, filled with random numbers, and of a workspace, for each lane of
+// a stopwatch.
 class Trial {
  public:
-  Trial(const CudnnGraph& graph, std::size_t workspace_bytes)
-      : memory_(bytes_of(graph) + workspace_bytes) {
+  Trial(const CudnnGraph& graph, std::size_t workspace_bytes, std::size_t lanes)
+      : memory_(lanes * (bytes_of(graph) + rounded(workspace_bytes))), watch_(lanes) {
     std::byte* next = memory_.data();
     if (next == nullptr) return;
-    for (CudnnGraph::Id id : graph.bound()) {
-      const CudnnTensor& tensor = graph.tensor(id);
-      if (tensor.is_by_value) {
-        places_.emplace_back(id, &number_);
-        continue;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      CudnnPlan::Places& places = places_.emplace_back();
+      for (CudnnGraph::Id id : graph.bound()) {
+        const CudnnTensor& tensor = graph.tensor(id);
+        if (tensor.is_by_value) {
+          places.emplace_back(id, &number_);
+          continue;
+        }
+        fill_random(next, tensor.dtype, tensor.elements(), static_cast<std::uint32_t>(id),
+                    watch_.stream());
+        places.emplace_back(id, next);
+        next += bytes_of(tensor);
       }
-      fill_random(next, tensor.dtype, tensor.elements(), static_cast<std::uint32_t>(id),
-                  watch_.stream());
-      places_.emplace_back(id, next);
-      next += bytes_of(tensor);
+      workspaces_.push_back(next);
+      next += rounded(workspace_bytes);
     }
-    workspace_ = next;
   }
 
   bool has_memory() const { return memory_.data() != nullptr; }
 
   // The plan's time in milliseconds; nothing where it does not run.
   std::optional<float> time(const CudnnPlan& plan, float best) {
-    const CudnnDescriptor bound = plan.bind(places_, workspace_);
-    return watch_.median(
-        [&](cudaStream_t stream) { return plan.run(bound, stream) == CUDNN_STATUS_SUCCESS; }, best);
+    std::vector<CudnnDescriptor> bound;
+    for (std::size_t lane = 0; lane < places_.size(); ++lane) {
+      bound.push_back(plan.bind(places_[lane], workspaces_[lane]));
+    }
+    const auto run = [&](cudaStream_t stream, std::size_t lane) {
+      return plan.run(bound[lane], stream) == CUDNN_STATUS_SUCCESS;
+    };
+    return watch_.median(run, best);
   }
 
  private:
   static std::size_t bytes_of(const CudnnTensor& tensor) {
-    const auto bytes = static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype);
-    return (bytes + 255) / 256 * 256;
+    return rounded(static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype));
   }
+  static std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
   static std::size_t bytes_of(const CudnnGraph& graph) {
     std::size_t total = 0;
     for (CudnnGraph::Id id : graph.bound()) total += bytes_of(graph.tensor(id));
@@ -129,8 +139,8 @@ class Trial {
 
   Scratch memory_;
   Stopwatch watch_;
-  CudnnPlan::Places places_;
-  std::byte* workspace_ = nullptr;
+  std::vector<CudnnPlan::Places> places_;  // by lane
+  std::vector<std::byte*> workspaces_;
   float number_ = 1.0f;
 };
 
@@ -142,11 +152,11 @@ struct Choice {
 
 // The fastest of some plans; of two that are as fast, the one with less workspace. None where none
 // runs.
-Choice fastest(const std::vector<Plan>& plans) {
+Choice fastest(const std::vector<Plan>& plans, std::size_t lanes) {
   if (plans.empty()) return {};
   std::size_t workspace = 0;
   for (const Plan& plan : plans) workspace = std::max(workspace, plan->workspace_bytes());
-  Trial trial(plans.front()->graph(), workspace);
+  Trial trial(plans.front()->graph(), workspace, lanes);
   if (!trial.has_memory()) return {plans.front(), false};
   constexpr float kAsFast = 0.02f;
   Choice best{nullptr, true};
@@ -166,20 +176,21 @@ Choice fastest(const std::vector<Plan>& plans) {
 
 // A new choice among the suggestions of one of cuDNN's heuristics.
 Choice choose(const std::shared_ptr<const CudnnGraph>& graph, cudnnBackendHeurMode_t mode,
-              const CudnnPlanOptions& options, bool measure) {
+              const CudnnPlanOptions& options, const CudaContext& context) {
+  const std::size_t lanes = lanes_to_measure(context);
   std::vector<Plan> plans;
   for (CudnnDescriptor& configuration : suggestions(*graph, mode, options)) {
     Plan plan = CudnnPlan::make(graph, std::move(configuration));
     if (plan == nullptr || plan->workspace_bytes() > options.most_workspace) continue;
-    if (!measure) return {std::move(plan), false};
+    if (!context.measure) return {std::move(plan), false};
     plans.push_back(std::move(plan));
     if (options.small) {
-      if (const Choice choice = fastest(plans); choice.plan != nullptr) return choice;
+      if (const Choice choice = fastest(plans, lanes); choice.plan != nullptr) return choice;
       plans.clear();
     }
     if (plans.size() == kMostMeasured) break;
   }
-  return fastest(plans);
+  return fastest(plans, lanes);
 }
 
 // The plan that an earlier run chose; none where there is none, or none that still works.
@@ -203,12 +214,13 @@ Plan find_plan(CudaContext& context, Cudnn& cudnn, const std::string& problem,
   }
   const Gpu& gpu = context.gpu();
   const std::string key =
-      fmt::format("{} {}.{} cudnn {} {}", gpu.model, gpu.major, gpu.minor, cudnn.version, problem);
+      fmt::format("{} {}.{} cudnn {} {}{}", gpu.model, gpu.major, gpu.minor, cudnn.version,
+                  lanes_to_measure(context) == 1 ? "" : "shared ", problem);
   PlanCache& cache = context.plans();
   if (Plan plan = remembered(cache, key, graph)) return plan;
-  Choice choice = choose(graph, CUDNN_HEUR_MODE_A, options, context.measure);
+  Choice choice = choose(graph, CUDNN_HEUR_MODE_A, options, context);
   if (choice.plan == nullptr) {
-    choice = choose(graph, CUDNN_HEUR_MODE_FALLBACK, options, context.measure);
+    choice = choose(graph, CUDNN_HEUR_MODE_FALLBACK, options, context);
   }
   cudnn.check(cudnn.set_stream(cudnn.handle, nullptr), "leaving the stream of a measurement");
   if (choice.plan == nullptr) {
@@ -322,7 +334,7 @@ std::shared_ptr<const CudnnPlan> cudnn_plan(CudaContext& context, const std::str
 }
 
 std::optional<float> measure_plan(const CudnnPlan& plan) {
-  Trial trial(plan.graph(), plan.workspace_bytes());
+  Trial trial(plan.graph(), plan.workspace_bytes(), 1);
   if (!trial.has_memory()) return {};
   return trial.time(plan, std::numeric_limits<float>::infinity());
 }

@@ -46,29 +46,33 @@ std::vector<cublasLtEpilogue_t> epilogues_for(const MatmulProduct& p) {
   return list;
 }
 
-// A product's matrices, filled with random numbers, and a workspace.
+// A product's matrices, filled with random numbers, and a workspace, for each lane of a stopwatch.
 class Trial {
  public:
-  explicit Trial(const MatmulProduct& p)
+  Trial(const MatmulProduct& p, std::size_t lanes)
       : product_(p),
         a_count_(p.batches * p.m * p.k),
         b_count_(p.stride_b == 0 ? p.k * p.n : p.batches * p.k * p.n),
         y_bytes_(bytes(p.batches * p.m * p.n)),
         bits_bytes_(p.bits || p.masked ? y_bytes_ + bytes(p.m * kLongestMaskRest) : 0),
-        memory_(bytes(a_count_) + bytes(b_count_) + y_bytes_ + 2 * bytes(p.n) + bits_bytes_ +
-                kMostWorkspace) {
+        memory_(lanes * (bytes(a_count_) + bytes(b_count_) + y_bytes_ + 2 * bytes(p.n) +
+                         bits_bytes_ + kMostWorkspace)),
+        watch_(lanes) {
     std::byte* next = memory_.data();
     if (next == nullptr) return;
     const auto take = [&](std::size_t size) { return std::exchange(next, next + size); };
-    std::byte* a = take(bytes(a_count_));
-    std::byte* b = take(bytes(b_count_));
-    std::byte* bias = take(bytes(p.n));
-    places_ = {.a = a, .b = b, .bias = bias, .y = take(y_bytes_), .sums = take(bytes(p.n))};
-    places_.bits = take(bits_bytes_);
-    workspace_ = next;
-    fill_random(a, p.dtype, a_count_, 1, watch_.stream());
-    fill_random(b, p.dtype, b_count_, 2, watch_.stream());
-    fill_random(bias, p.dtype, p.n, 3, watch_.stream());
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      std::byte* a = take(bytes(a_count_));
+      std::byte* b = take(bytes(b_count_));
+      std::byte* bias = take(bytes(p.n));
+      MatmulPlaces& places = places_.emplace_back();
+      places = {.a = a, .b = b, .bias = bias, .y = take(y_bytes_), .sums = take(bytes(p.n))};
+      places.bits = take(bits_bytes_);
+      workspaces_.push_back(take(kMostWorkspace));
+      fill_random(a, p.dtype, a_count_, 1, watch_.stream());
+      fill_random(b, p.dtype, b_count_, 2, watch_.stream());
+      fill_random(bias, p.dtype, p.n, 3, watch_.stream());
+    }
   }
 
   bool has_memory() const { return memory_.data() != nullptr; }
@@ -82,12 +86,13 @@ class Trial {
   // does.
   std::optional<Timed> fastest(MatmulDescriptors& descriptors,
                                const std::vector<MatmulChoice>& choices) {
-    descriptors.place_epilogue(places_);
     std::optional<Timed> best;
     for (const MatmulChoice& choice : choices) {
       const float best_time = best.value_or(Timed()).time;
-      const std::optional<float> time = watch_.in_a_row(
-          [&](cudaStream_t stream) { return runs(descriptors, choice, stream); }, best_time);
+      const auto run = [&](cudaStream_t stream, std::size_t lane) {
+        return runs(descriptors, choice, stream, lane);
+      };
+      const std::optional<float> time = watch_.in_a_row(run, best_time);
       if (!time || *time >= best_time) continue;
       best = {choice, *time};
       if (product_.operations() < kSmall) break;
@@ -98,17 +103,17 @@ class Trial {
   // Whether a NaN in goes out again. cuBLASLt does not say whether its ReLU lets it through, and a
   // model that has gone wrong must not look as if it had not.
   bool keeps_nan(MatmulDescriptors& descriptors, const MatmulChoice& choice) {
-    descriptors.place_epilogue(places_);
+    const MatmulPlaces& places = places_.front();
     check_cuda(
-        cudaMemsetAsync(const_cast<std::byte*>(places_.a), 0xff, bytes(a_count_), watch_.stream()),
+        cudaMemsetAsync(const_cast<std::byte*>(places.a), 0xff, bytes(a_count_), watch_.stream()),
         "filling a matrix with NaN");
-    if (!runs(descriptors, choice, watch_.stream())) return false;
+    if (!runs(descriptors, choice, watch_.stream(), 0)) return false;
     std::array<std::byte, 4> first = {};
-    check_cuda(cudaMemcpyAsync(first.data(), places_.y, size_of(product_.dtype),
+    check_cuda(cudaMemcpyAsync(first.data(), places.y, size_of(product_.dtype),
                                cudaMemcpyDeviceToHost, watch_.stream()),
                "reading a product");
     check_cuda(cudaStreamSynchronize(watch_.stream()), "reading a product");
-    fill_random(const_cast<std::byte*>(places_.a), product_.dtype, a_count_, 1, watch_.stream());
+    fill_random(const_cast<std::byte*>(places.a), product_.dtype, a_count_, 1, watch_.stream());
     return first != std::array<std::byte, 4>{};  // ReLU would have made zeros of it
   }
 
@@ -116,9 +121,11 @@ class Trial {
   std::size_t bytes(std::int64_t count) const {
     return (static_cast<std::size_t>(count) * size_of(product_.dtype) + 255) / 256 * 256;
   }
-  bool runs(const MatmulDescriptors& descriptors, const MatmulChoice& choice,
-            cudaStream_t stream) const {
-    return descriptors.run(choice, places_, workspace_, stream) == CUBLAS_STATUS_SUCCESS;
+  bool runs(MatmulDescriptors& descriptors, const MatmulChoice& choice, cudaStream_t stream,
+            std::size_t lane) const {
+    descriptors.place_epilogue(places_[lane]);
+    return descriptors.run(choice, places_[lane], workspaces_[lane], stream) ==
+           CUBLAS_STATUS_SUCCESS;
   }
 
   MatmulProduct product_;
@@ -128,8 +135,8 @@ class Trial {
   std::size_t bits_bytes_;  // more than a mask has: a bit an element, in rows of whole 128 bits
   Scratch memory_;
   Stopwatch watch_;
-  MatmulPlaces places_;
-  std::byte* workspace_ = nullptr;
+  std::vector<MatmulPlaces> places_;  // by lane
+  std::vector<std::byte*> workspaces_;
 };
 
 // A choice as the plan cache keeps it: the epilogue, then the algorithm's words.
@@ -169,7 +176,7 @@ std::optional<MatmulChoice> remembered(PlanCache& cache, const std::string& key,
 std::pair<MatmulChoice, bool> choose(CudaContext& context, CublasLt& library,
                                      const MatmulProduct& p) {
   std::optional<Trial> trial;
-  if (context.measure) trial.emplace(p);
+  if (context.measure) trial.emplace(p, lanes_to_measure(context));
   if (trial && !trial->has_memory()) trial.reset();
   const int most = p.operations() < kShort ? kMostMeasuredOfShort : kMostMeasured;
   std::optional<Trial::Timed> best;
@@ -200,8 +207,9 @@ MatmulChoice matmul_choice(CudaContext& context, const MatmulProduct& p) {
   const auto known = library.chosen.find(name);
   if (known != library.chosen.end()) return known->second;
   const Gpu& gpu = context.gpu();
-  const std::string key = fmt::format("{} {}.{} cublaslt {} recorded {}", gpu.model, gpu.major,
-                                      gpu.minor, library.version, name);
+  const std::string key =
+      fmt::format("{} {}.{} cublaslt {} {} {}", gpu.model, gpu.major, gpu.minor, library.version,
+                  lanes_to_measure(context) == 1 ? "recorded" : "shared", name);
   PlanCache& cache = context.plans();
   std::optional<MatmulChoice> choice = remembered(cache, key, library, p);
   if (!choice) {

@@ -55,61 +55,92 @@ void fill_random(std::byte* data, DType dtype, std::int64_t count, std::uint32_t
   check_launch("filling memory to measure on");
 }
 
-Stopwatch::Stopwatch() {
-  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+std::size_t lanes_to_measure(const CudaContext& context) {
+  return context.device().name().find('/') == std::string::npos ? 1 : 2;
+}
+
+Stopwatch::Stopwatch(std::size_t lanes) : streams_(lanes) {
+  for (cudaStream_t& stream : streams_) {
+    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+  }
   check_cuda(cudaEventCreate(&begin_), "making an event");
   check_cuda(cudaEventCreate(&end_), "making an event");
+  check_cuda(cudaEventCreateWithFlags(&between_, cudaEventDisableTiming), "making an event");
 }
 
 Stopwatch::~Stopwatch() {
+  cudaEventDestroy(between_);
   cudaEventDestroy(end_);
   cudaEventDestroy(begin_);
-  cudaStreamDestroy(stream_);
+  for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
 }
 
-std::optional<float> Stopwatch::once(const std::function<bool(cudaStream_t)>& run) {
-  check_cuda(cudaEventRecord(begin_, stream_), "recording an event");
-  if (!run(stream_)) return {};
-  check_cuda(cudaEventRecord(end_, stream_), "recording an event");
+// Milliseconds of what is issued to the first lane.
+std::optional<float> Stopwatch::timed(const std::function<bool()>& issue) {
+  check_cuda(cudaEventRecord(begin_, stream()), "recording an event");
+  if (!issue()) return {};
+  check_cuda(cudaEventRecord(end_, stream()), "recording an event");
   check_cuda(cudaEventSynchronize(end_), "measuring");
   float milliseconds = 0;
   check_cuda(cudaEventElapsedTime(&milliseconds, begin_, end_), "measuring");
   return milliseconds;
 }
 
-// Milliseconds of a run among many that follow one another without the host.
-std::optional<float> Stopwatch::recorded(const std::function<bool(cudaStream_t)>& run) {
-  constexpr int kRow = 16;
-  check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
-             "beginning to record");
+// So many runs on every lane, which all begin and end with the first.
+bool Stopwatch::issue(const Run& run, int turns) {
+  const auto wait = [&](cudaStream_t waiting, cudaStream_t awaited) {
+    check_cuda(cudaEventRecord(between_, awaited), "recording an event");
+    check_cuda(cudaStreamWaitEvent(waiting, between_, 0), "waiting for an event");
+  };
   bool works = true;
-  for (int i = 0; i < kRow && works; ++i) works = run(stream_);
+  for (std::size_t lane = 1; lane < streams_.size(); ++lane) wait(streams_[lane], stream());
+  for (int turn = 0; turn < turns && works; ++turn) {
+    for (std::size_t lane = 0; lane < streams_.size() && works; ++lane) {
+      works = run(streams_[lane], lane);
+    }
+  }
+  for (std::size_t lane = 1; lane < streams_.size(); ++lane) wait(stream(), streams_[lane]);
+  return works;
+}
+
+// Several turns where there are several lanes: what they leave to one another is in between.
+std::optional<float> Stopwatch::once(const Run& run) {
+  const int turns = streams_.size() == 1 ? 1 : 3;
+  const std::optional<float> time = timed([&] { return issue(run, turns); });
+  if (!time) return {};
+  return *time / static_cast<float>(static_cast<std::size_t>(turns) * streams_.size());
+}
+
+// Milliseconds of a run among many that follow one another without the host.
+std::optional<float> Stopwatch::recorded(const Run& run) {
+  constexpr int kRow = 16;
+  check_cuda(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal),
+             "beginning to record");
+  bool works = issue(run, kRow);
   cudaGraph_t graph = nullptr;
-  check_cuda(cudaStreamEndCapture(stream_, &graph), "recording");
+  check_cuda(cudaStreamEndCapture(stream(), &graph), "recording");
   cudaGraphExec_t row = nullptr;
   const cudaError_t made = cudaGraphInstantiate(&row, graph, 0);
   cudaGraphDestroy(graph);
   check_cuda(made, "making a recording ready");
-  const auto launch = [&](cudaStream_t stream) {
-    return works && cudaGraphLaunch(row, stream) == cudaSuccess;
-  };
+  const auto launch = [&] { return works && cudaGraphLaunch(row, stream()) == cudaSuccess; };
   std::array<float, 3> times = {};
-  works = once(launch).has_value();
-  for (float& time : times) time = once(launch).value_or(0.0f);
+  works = timed(launch).has_value();
+  for (float& time : times) time = timed(launch).value_or(0.0f);
   cudaGraphExecDestroy(row);
   if (!works) return {};
   std::sort(times.begin(), times.end());
-  return times[1] / kRow;
+  return times[1] / static_cast<float>(kRow * streams_.size());
 }
 
-std::optional<float> Stopwatch::in_a_row(const std::function<bool(cudaStream_t)>& run, float best) {
+std::optional<float> Stopwatch::in_a_row(const Run& run, float best) {
   constexpr float kShort = 0.05f;  // milliseconds, the host's part included
   if (!once(run)) return {};
   const std::optional<float> second = once(run);
   return second && *second < kShort ? recorded(run) : median(run, best);
 }
 
-std::optional<float> Stopwatch::median(const std::function<bool(cudaStream_t)>& run, float best) {
+std::optional<float> Stopwatch::median(const Run& run, float best) {
   constexpr float kHopeless = 3.0f;  // times the best so far
   if (!once(run)) return {};         // loads the code
   const std::optional<float> second = once(run);

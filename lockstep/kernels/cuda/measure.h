@@ -8,10 +8,13 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "lockstep/base/dtype.h"
 
 namespace lockstep {
+
+class CudaContext;  // cuda.h
 
 // A piece of the GPU's memory, given back when it goes.
 class Scratch {
@@ -32,30 +35,40 @@ class Scratch {
 void fill_random(std::byte* data, DType dtype, std::int64_t count, std::uint32_t seed,
                  cudaStream_t stream);
 
-// A stream of its own and what times work on it.
+// How many runs at a time tell what one takes: two on a device that shares its GPU with others,
+// where a run leaves to the rest what it does not use; else one.
+std::size_t lanes_to_measure(const CudaContext& context);
+
+// Streams of its own, one a lane, and what times work on them.
 class Stopwatch {
  public:
-  Stopwatch();
+  explicit Stopwatch(std::size_t lanes = 1);
   ~Stopwatch();
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  cudaStream_t stream() const { return stream_; }
+  // What is measured. Lanes run at a time, and so each has memory of its own.
+  using Run = std::function<bool(cudaStream_t stream, std::size_t lane)>;
+
+  cudaStream_t stream() const { return streams_.front(); }  // the first lane's
   // The median of five runs in milliseconds, behind two that are not counted; the second of those
   // where it takes more than thrice `best`. Nothing where `run` says that it cannot.
-  std::optional<float> median(const std::function<bool(cudaStream_t)>& run, float best);
+  std::optional<float> median(const Run& run, float best);
   // The same for work of a few microseconds, which the host issues more slowly than a GPU does it:
   // of runs in a row that were recorded first, as the steps of a plan are. Longer work is measured
   // by `median`.
-  std::optional<float> in_a_row(const std::function<bool(cudaStream_t)>& run, float best);
+  std::optional<float> in_a_row(const Run& run, float best);
 
  private:
-  std::optional<float> recorded(const std::function<bool(cudaStream_t)>& run);
-  std::optional<float> once(const std::function<bool(cudaStream_t)>& run);
+  std::optional<float> recorded(const Run& run);
+  std::optional<float> once(const Run& run);
+  std::optional<float> timed(const std::function<bool()>& issue);
+  bool issue(const Run& run, int turns);
 
-  cudaStream_t stream_ = nullptr;
+  std::vector<cudaStream_t> streams_;
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
+  cudaEvent_t between_ = nullptr;  // lanes
 };
 
 }  // namespace lockstep
