@@ -7,7 +7,6 @@
 #include "lockstep/passes/hand_on.h"
 #include "lockstep/passes/join_casts.h"
 #include "lockstep/passes/join_gradients.h"
-#include "lockstep/passes/join_scalars.h"
 #include "lockstep/passes/layout.h"
 #include "lockstep/passes/pointwise.h"
 
@@ -29,7 +28,6 @@ void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
   std::vector<std::unique_ptr<Pass>> passes;
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<FoldConstants>(backend));
-  passes.push_back(std::make_unique<JoinScalars>());
   passes.push_back(std::make_unique<Fuse>(backend));
   passes.push_back(std::make_unique<JoinGradients>(backend));
   passes.push_back(std::make_unique<HandOn>(backend));

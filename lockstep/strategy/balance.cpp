@@ -14,6 +14,10 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+std::int64_t total(std::span<const std::int64_t> sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+}
+
 // How long a step takes: as long as its slowest replica.
 double step_time(std::span<const std::int64_t> sizes, std::span<const double> speeds) {
   double slowest = 0;
@@ -28,7 +32,6 @@ double step_time(std::span<const std::int64_t> sizes, std::span<const double> sp
 Balancer::Balancer(int replicas, BalancerOptions options)
     : options_(options),
       speeds_(static_cast<std::size_t>(replicas), 1.0),
-      shares_(speeds_),
       sizes_(speeds_.size(), 0),
       seconds_(speeds_.size()) {
   ensure(replicas > 0 && options.window > 0 && options.fractions > 0,
@@ -48,9 +51,10 @@ std::vector<Piece> Balancer::split_by(std::span<const double> speeds, std::int64
 }
 
 std::vector<Piece> Balancer::split(std::int64_t samples) const {
-  const bool alike = std::ranges::all_of(shares_, [&](double s) { return s == shares_.front(); });
-  if (alike) return split_evenly(samples, static_cast<int>(shares_.size()));
-  return split_by(shares_, samples);
+  if (chosen_.empty()) return split_evenly(samples, static_cast<int>(speeds_.size()));
+  if (total(chosen_) == samples) return in_a_row(chosen_);
+  const std::vector<double> shares(chosen_.begin(), chosen_.end());
+  return split_by(shares, samples);
 }
 
 void Balancer::planned(std::span<const Piece> pieces, double seconds) {
@@ -77,8 +81,8 @@ const Balancer::Sizes* Balancer::best_known(std::int64_t samples,
                                             std::span<const double> speeds) const {
   const Sizes* best = nullptr;
   for (const Sizes& sizes : known_) {
-    const bool same = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) == samples;
-    if (!same || sizes.size() != speeds.size()) continue;
+    const bool empty = std::ranges::any_of(sizes, [](std::int64_t size) { return size == 0; });
+    if (empty || total(sizes) != samples) continue;  // who has nothing shows no speed
     if (best == nullptr || step_time(sizes, speeds) < step_time(*best, speeds)) best = &sizes;
   }
   return best;
@@ -111,7 +115,8 @@ void Balancer::decide() {
     return;
   }
   speeds_ = std::move(measured);
-  shares_.assign(next.begin(), next.end());
+  const bool even = std::ranges::all_of(next, [&](std::int64_t size) { return size == next[0]; });
+  chosen_ = even ? Sizes() : std::move(next);
   lost_ = 0;
 }
 

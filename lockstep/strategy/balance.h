@@ -45,7 +45,7 @@ class Balancer {
 
   BalancerOptions options_;
   std::vector<double> speeds_;
-  std::vector<double> shares_;                // what pieces are proportional to
+  Sizes chosen_;                              // of the split that is followed; empty: even
   Sizes sizes_;                               // of the pieces in this window
   std::vector<std::vector<double>> seconds_;  // by replica, of this window
   std::deque<Sizes> known_;                   // what was planned last

@@ -197,11 +197,9 @@ class Distribution {
   // What reads a sum that travels with later values is written behind it.
   Graph run() {
     for (std::size_t b = 0; b < buckets_.all().size(); ++b) {
-      std::set<NodeId>& missing = missing_.emplace_back();
-      for (const Member& member : buckets_.all()[b].members) {
-        missing.insert(graph_.info(member.value()).producer);
-      }
-      for (NodeId n : missing) waiting_[n].push_back(b);
+      std::set<ValueId>& missing = missing_.emplace_back();
+      for (const Member& member : buckets_.all()[b].members) missing.insert(member.value());
+      for (ValueId id : missing) waiting_[id].push_back(b);
     }
     for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes().size()); ++n) {
       const Node& node = graph_.node(n);
@@ -232,10 +230,15 @@ class Distribution {
     } else {
       rewriter_.copy(node);
     }
-    const auto waiting = waiting_.find(n);
+    for (ValueId id : node.outputs) write_sums_of(id);
+  }
+
+  // The sums of the buckets for which this value was the last.
+  void write_sums_of(ValueId id) {
+    const auto waiting = waiting_.find(id);
     if (waiting == waiting_.end()) return;
     for (std::size_t b : waiting->second) {
-      missing_[b].erase(n);
+      missing_[b].erase(id);
       if (missing_[b].empty()) write_sums(b);
     }
   }
@@ -245,12 +248,15 @@ class Distribution {
     const Node& list = *bucket.members.front().list;
     std::vector<Value> values;
     for (const Member& member : bucket.members) values.push_back(rewriter_.map(member.value()));
-    const Graph::NameScope scope(rewriter_.target(), list.name);
-    const std::vector<Value> sums =
-        rewriter_.target().add(Op::AllReduce, values, numbered(list.attrs, b));
+    std::vector<Value> sums;
+    {
+      const Graph::NameScope scope(rewriter_.target(), list.name);
+      sums = rewriter_.target().add(Op::AllReduce, values, numbered(list.attrs, b));
+    }
     for (std::size_t turn = 0; turn < sums.size(); ++turn) {
       rewriter_.set(bucket.members[turn].sum(), sums[turn]);
     }
+    for (const Member& member : bucket.members) write_sums_of(member.sum());
     for (NodeId n : std::exchange(postponed_, {})) write_or_postpone(n);
   }
 
@@ -283,10 +289,10 @@ class Distribution {
   const Graph& graph_;
   Buckets buckets_;
   Rewriter rewriter_;
-  std::vector<std::set<NodeId>> missing_;               // producers of a bucket, still to come
-  std::map<NodeId, std::vector<std::size_t>> waiting_;  // buckets, by what they wait for
-  std::vector<NodeId> postponed_;                       // nodes that read sums which are to come
-  std::map<NodeId, std::size_t> number_;                // of sums that are no buckets
+  std::vector<std::set<ValueId>> missing_;               // values of a bucket, still to come
+  std::map<ValueId, std::vector<std::size_t>> waiting_;  // buckets, by what they wait for
+  std::vector<NodeId> postponed_;                        // nodes that read sums which are to come
+  std::map<NodeId, std::size_t> number_;                 // of sums that are no buckets
 };
 
 }  // namespace

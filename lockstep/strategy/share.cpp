@@ -7,7 +7,6 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep {
-namespace {
 
 std::vector<Piece> in_a_row(std::span<const std::int64_t> sizes) {
   std::vector<Piece> pieces;
@@ -18,8 +17,6 @@ std::vector<Piece> in_a_row(std::span<const std::int64_t> sizes) {
   }
   return pieces;
 }
-
-}  // namespace
 
 std::vector<Piece> split_evenly(std::int64_t samples, int replicas) {
   ensure(samples >= 0 && replicas > 0, "{} samples cannot be split over {} replicas", samples,

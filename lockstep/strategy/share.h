@@ -15,6 +15,9 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
+// Pieces of these sizes, one behind the other.
+std::vector<Piece> in_a_row(std::span<const std::int64_t> sizes);
+
 // n samples in pieces of ceil(n / replicas), the last ones shorter or empty, as tf.distribute does:
 // four samples over three replicas are [0, 2) [2, 4) [4, 4).
 std::vector<Piece> split_evenly(std::int64_t samples, int replicas);

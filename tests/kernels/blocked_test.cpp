@@ -76,6 +76,7 @@ TEST(BlockedCases, PoolsAndNormsBehindAConvolutionReadBlocks) {
 
 TEST(BlockedCases, OneChannelBehindAPoolTakesTheThinKernel) {
   if (!has_vector_kernels()) GTEST_SKIP() << "built without oneDNN";
+  ASSERT_GT(lanes(), 0);
   for (const OpCase& op_case : thin_conv_cases()) {
     if (op_case.name.find("pooled") == std::string::npos || block_of(op_case) == 0) continue;
     EXPECT_EQ(chosen_for(op_case, Op::Conv2DGradFilter, 1).kernel, "cpu.thin_conv2d_grad_filter")

@@ -107,22 +107,23 @@ Plan plan_of(Graph graph) {
   return make_plan(std::move(graph), cpu_kernels());
 }
 
-// Two statistics of the input, of the replicas that have samples, move averages.
+// Two statistics of the input, each with how many replicas had one, move averages.
 TEST(Distribute, WhatIsAddedUpAsideTravelsWithGradients) {
   Traced traced = trace();
   Graph& graph = traced.graph;
   const Value x{&graph, graph.inputs().front().second};
   for (const Value& statistic : {reduce_sum(x), reduce_sum(square(x))}) {
-    const Value sum = all_reduce_aside(std::span(&statistic, 1)).front();
+    const Value values[] = {statistic, graph.scalar(1.0)};
+    const std::vector<Value> sums = all_reduce_aside(values);
     const VariableRef average = zero_variable("average", {});
-    assign(average, sum / replicas_with_samples(graph, true, DType::F32));
+    assign(average, sums[0] / maximum(sums[1], graph.scalar(1.0)));
   }
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{1} << 30}) {
     const Graph together = distributed(clone(graph), 2, {.first_bytes = bytes, .bytes = bytes});
     EXPECT_EQ(count(together, Op::AllReduce), count(together, Op::Update));
     std::size_t values = 0;
     for (const Node& node : together.nodes()) values += is_bucket(node) ? node.inputs.size() : 0;
-    EXPECT_EQ(values, 8u + 1u + 2u + 1u);  // gradients, their weight, statistics, one count
+    EXPECT_EQ(values, 8u + 1u + 2u + 2u);  // gradients, their weight, statistics, counts
     plan_of(clone(together));
   }
 }
@@ -135,7 +136,8 @@ TEST(Distribute, WhatFollowsFromSumsIsAddedUpBehindThem) {
   const Value first = all_reduce_aside(std::span(&statistic, 1)).front();
   const Value follows = first * statistic;
   const VariableRef average = zero_variable("average", {});
-  assign(average, all_reduce_aside(std::span(&follows, 1)).front());
+  const Value second = all_reduce_aside(std::span(&follows, 1)).front();
+  assign(average, all_reduce_aside(std::span(&second, 1)).front());
   const Graph result = distributed(clone(graph), 2, {.first_bytes = 1 << 30, .bytes = 1 << 30});
   std::vector<std::int64_t> orders;
   std::vector<std::size_t> values;
@@ -144,8 +146,8 @@ TEST(Distribute, WhatFollowsFromSumsIsAddedUpBehindThem) {
     orders.push_back(node.attrs.integer("order"));
     values.push_back(node.inputs.size());
   }
-  EXPECT_EQ(orders, (std::vector<std::int64_t>{0, 1}));
-  EXPECT_EQ(values, (std::vector<std::size_t>{8 + 1 + 1, 1}));
+  EXPECT_EQ(orders, (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_EQ(values, (std::vector<std::size_t>{8 + 1 + 1, 1, 1}));
   plan_of(clone(result));
 }
 

@@ -147,6 +147,32 @@ TEST(Balance, ASplitThatIsPlannedAndNearlyAsGoodIsTakenAtOnce) {
   EXPECT_EQ(balancer.split(96), near);
 }
 
+TEST(Balance, ASplitThatLeavesAReplicaOutIsNotTaken) {
+  const World world{.speeds = {100, 100, 100, 30}};
+  Balancer balancer(4);
+  balancer.planned(split_evenly(5, 4), 1e6);  // 2, 2, 1, 0
+  const std::vector<Piece> some = in_a_row(std::vector<std::int64_t>{2, 1, 1, 1});
+  balancer.planned(some, 1e6);
+  for (int step = 0; step < 80; ++step) {
+    const std::vector<Piece> pieces = step < 8 ? some : balancer.split(5);
+    if (step >= 8 && pieces.back().size() == 0) break;
+    balancer.observe(pieces, world.times(pieces));
+  }
+  expect_cover(balancer.split(64), 64);
+}
+
+TEST(Balance, ASplitThatIsTakenIsTakenAsItWasPlanned) {
+  const World world{.speeds = {100, 100, 50}};
+  Balancer balancer(3);
+  const std::vector<Piece> planned = in_a_row(std::vector<std::int64_t>{401, 398, 201});
+  const std::vector<Piece> even = balancer.split(1000);
+  balancer.planned(planned, 1e6);
+  balancer.planned(even, 1e6);
+  for (int step = 0; step < 8; ++step) balancer.observe(even, world.times(even));
+  EXPECT_EQ(balancer.split(1000), planned);
+  expect_cover(balancer.split(999), 999);
+}
+
 TEST(Buckets, TheFirstIsSmallAndLatencyIsASmallPartOfTheOthers) {
   const BucketSizes sizes = choose_bucket_sizes({}, {.latency_s = 1e-5, .bytes_per_s = 1e10});
   EXPECT_EQ(sizes.first_bytes, 100'000u);

@@ -7,7 +7,6 @@ namespace {
 
 constexpr const char* kBucket = "bucket";
 constexpr const char* kAside = "aside";
-constexpr const char* kSamples = "samples";  // of replicas_with_samples
 
 std::vector<ValueType> infer_all_reduce(const OpCall& call) {
   require(!call.inputs.empty(), "there is nothing to add up");
@@ -52,17 +51,6 @@ std::vector<Value> all_reduce_gradients(std::span<const Value> values) {
 std::vector<Value> all_reduce_aside(std::span<const Value> values) {
   require(!values.empty(), "[all_reduce] there is nothing to add up");
   return values[0].graph().add(Op::AllReduce, values, {{kBucket, true}, {kAside, true}});
-}
-
-Value replicas_with_samples(Graph& graph, bool here, DType dtype) {
-  for (const Node& node : graph.nodes()) {
-    const bool asked = node.op == Op::AllReduce && node.attrs.has(kSamples);
-    if (!asked || node.attrs.flag(kSamples) != here) continue;
-    if (graph.type(node.outputs[0]).dtype == dtype) return {&graph, node.outputs[0]};
-  }
-  const Value mine = graph.scalar(here ? 1.0 : 0.0, dtype);
-  return graph.add(Op::AllReduce, {{mine}}, {{kBucket, true}, {kAside, true}, {kSamples, here}})
-      .front();
 }
 
 bool is_aside(const Node& node) {

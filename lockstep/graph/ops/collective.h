@@ -23,9 +23,6 @@ std::vector<Value> all_reduce_gradients(std::span<const Value> values);
 // Such a node has the attribute aside = true, too.
 std::vector<Value> all_reduce_aside(std::span<const Value> values);
 bool is_aside(const Node& node);
-// How many replicas have samples, where this one has some or none: one sum a graph, added up aside,
-// whoever asks.
-Value replicas_with_samples(Graph& graph, bool here, DType dtype);
 // Whether a node is a list of either kind. (The pass gives every sum its number, the attribute
 // `order`.)
 bool is_bucket(const Node& node);

@@ -85,11 +85,12 @@ class BatchNormLayer final : public LayerBase {
     const BatchNormResult result = batch_norm(x, gamma, beta, options_.epsilon);
     const bool empty = x.shape().elements() == 0;
     const Value none = graph.constant(Tensor(x.dtype(), result.mean.shape()));
-    const Value values[] = {empty ? none : result.mean, empty ? none : result.variance};
+    // How many replicas have samples, once for each channel: all that follows is then one sweep.
+    const Value some = none + graph.scalar(empty ? 0.0 : 1.0, x.dtype());
+    const Value values[] = {empty ? none : result.mean, empty ? none : result.variance, some};
     const std::vector<Value> sums = all_reduce_aside(values);
-    const Value replicas = replicas_with_samples(graph, !empty, x.dtype());
-    const Value count = maximum(replicas, graph.scalar(1.0, x.dtype()));
-    return {result.y, sums[0] / count, sums[1] / count, replicas};
+    const Value count = maximum(sums[2], graph.scalar(1.0, x.dtype()));
+    return {result.y, sums[0] / count, sums[1] / count, sums[2]};
   }
 
   // With the statistics of all replicas' samples: first their mean, then the mean square around it,
