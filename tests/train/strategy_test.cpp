@@ -52,6 +52,46 @@ TEST(CustomLoop, TrainsTheModelThatItCalls) {
   EXPECT_LT(trained["loss"], fresh.evaluate(samples.x, samples.y)["loss"]);
 }
 
+// One model sees a batch of which the second replica has no sample, the other one samples on both:
+// each moves its averages by the replicas that had some.
+TEST(CustomLoop, NormsCountTheReplicasThatHaveSamplesEachForItself) {
+  const auto make = [] {
+    return Sequential({BatchNormalization({.momentum = 0.5}), Dense({.units = 2})});
+  };
+  Model few = make();
+  Model all = make();
+  Optimizer of_few = SGD();
+  Optimizer of_all = SGD();
+  const MirroredStrategy strategy = mirrored(2);
+  Function step = strategy.function([&](Value x, Value x_labels, Value z, Value z_labels) {
+    const LossPair loss = sparse_categorical_crossentropy(x_labels, few(x, {.training = true}));
+    of_few.apply(gradients(loss, few.trainable_variables()));
+    const LossPair other = sparse_categorical_crossentropy(z_labels, all(z, {.training = true}));
+    of_all.apply(gradients(other, all.trainable_variables()));
+    return other;
+  });
+  const auto rows = [](std::vector<float> values) {
+    const auto count = static_cast<std::int64_t>(values.size()) / 2;
+    return Tensor::of(values, {count, 2});
+  };
+  const auto labels = [](std::int64_t count) { return Tensor(DType::I64, {count}); };
+  const PerReplica x(std::vector<Tensor>{rows({1, 2, 3, 4}), rows({})});
+  const PerReplica z(std::vector<Tensor>{rows({0, 1, 2, 1}), rows({3, 5})});
+  strategy.run(step, x, PerReplica(std::vector<Tensor>{labels(2), labels(0)}), z,
+               PerReplica(std::vector<Tensor>{labels(2), labels(1)}));
+  const auto moving_mean = [](Model& model) {
+    std::vector<float> mean;
+    for (const VariableRef& variable : model.variables()) {
+      if (!variable->name.ends_with("moving_mean")) continue;
+      const Tensor value = model.value(variable);
+      mean.assign(value.values<float>().begin(), value.values<float>().end());
+    }
+    return mean;
+  };
+  EXPECT_EQ(moving_mean(few), (std::vector<float>{1, 1.5}));  // half of (2, 3)
+  EXPECT_EQ(moving_mean(all), (std::vector<float>{1, 1.5}));  // half of the mean of (1, 1), (3, 5)
+}
+
 TEST(CustomLoop, FindsTheMemoryOfVariablesThatItUsesWithoutCallingTheModel) {
   Model model = small_model();
   model.build({12, 12, 1});
