@@ -56,7 +56,7 @@ void fill_random(std::byte* data, DType dtype, std::int64_t count, std::uint32_t
 }
 
 std::size_t lanes_to_measure(const CudaContext& context) {
-  return context.device().name().find('/') == std::string::npos ? 1 : 2;
+  return parse_cuda_name(context.device().name()).part < 0 ? 1 : 2;
 }
 
 Stopwatch::Stopwatch(std::size_t lanes) : streams_(lanes) {
