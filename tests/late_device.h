@@ -191,13 +191,16 @@ class LateDevice final : public Device {
     std::string name_ = "late:0 host memory";
   };
 
-  static std::byte* zeroed(std::size_t bytes) {
+  static std::byte* filled(std::size_t bytes, int with) {
     const std::size_t some = (bytes / 64 + 1) * 64;
     auto* const data = static_cast<std::byte*>(std::aligned_alloc(64, some));
-    std::memset(data, 0, some);
+    std::memset(data, with, some);
     return data;
   }
+  static std::byte* zeroed(std::size_t bytes) { return filled(bytes, 0); }
   std::byte* allocate_bytes(std::size_t bytes) override { return zeroed(bytes); }
+  // NaNs, so that whoever reads before writing is seen.
+  std::byte* allocate_unset_bytes(std::size_t bytes) override { return filled(bytes, 0xff); }
   void free_bytes(std::byte* data, std::size_t) override { std::free(data); }
 
   std::string name_ = "late:0";

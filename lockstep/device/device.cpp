@@ -16,7 +16,15 @@ Stream& Device::stream(std::size_t number) {
 }
 
 std::shared_ptr<Buffer> Device::allocate(std::size_t bytes) {
-  auto buffer = std::make_shared<Buffer>(*this, allocate_bytes(bytes), bytes);
+  return counted(allocate_bytes(bytes), bytes);
+}
+
+std::shared_ptr<Buffer> Device::allocate_unset(std::size_t bytes) {
+  return counted(allocate_unset_bytes(bytes), bytes);
+}
+
+std::shared_ptr<Buffer> Device::counted(std::byte* data, std::size_t bytes) {
+  auto buffer = std::make_shared<Buffer>(*this, data, bytes);
   const std::size_t in_use = in_use_ += bytes;
   std::size_t peak = peak_;
   while (peak < in_use && !peak_.compare_exchange_weak(peak, in_use)) {

@@ -110,6 +110,8 @@ class Device {
 
   // Zeroed memory. UsageError, with what was asked and what is free, where there is not enough.
   std::shared_ptr<Buffer> allocate(std::size_t bytes);
+  // The same with anything in it, for what is written before it is read.
+  std::shared_ptr<Buffer> allocate_unset(std::size_t bytes);
 
   std::size_t bytes_in_use() const { return in_use_; }
   std::size_t peak_bytes() const { return peak_; }
@@ -117,9 +119,12 @@ class Device {
  protected:
   friend class Buffer;
   virtual std::byte* allocate_bytes(std::size_t bytes) = 0;
+  virtual std::byte* allocate_unset_bytes(std::size_t bytes) { return allocate_bytes(bytes); }
   virtual void free_bytes(std::byte* data, std::size_t bytes) = 0;
 
  private:
+  std::shared_ptr<Buffer> counted(std::byte* data, std::size_t bytes);
+
   std::mutex streams_mutex_;
   std::deque<std::unique_ptr<Stream>> streams_;
   std::atomic<std::size_t> in_use_ = 0;

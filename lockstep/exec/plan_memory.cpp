@@ -8,7 +8,7 @@ namespace lockstep {
 PlanMemory::PlanMemory(const Plan& plan, State& state) : plan_(plan), state_(state) {
   Device& device = state_.device();
   if (names_cuda(device.name())) expect_room();
-  arena_ = device.allocate(plan_.arena_bytes);
+  arena_ = device.allocate_unset(plan_.arena_bytes);
   if (device.shares_host_memory()) return;
   upload_constants();
   mirror_inputs();

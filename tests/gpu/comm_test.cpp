@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -22,7 +23,8 @@ namespace lockstep {
 namespace {
 
 struct Ranks {
-  explicit Ranks(int count, std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  explicit Ranks(int count, std::chrono::milliseconds timeout = std::chrono::seconds(20))
+      : prepared(count) {
     for (int r = 0; r < count; ++r) {
       devices.push_back(make_cuda_device("cuda:0/" + std::to_string(r)));
       pointers.push_back(devices.back().get());
@@ -40,17 +42,26 @@ struct Ranks {
           body(r);
         } catch (const CommError& error) {
           errors[static_cast<std::size_t>(r)] = error.what();
+          prepared.arrive_and_drop();
         }
       });
     }
     for (std::thread& thread : threads) thread.join();
     return errors;
   }
+  // Runs a collective when all ranks are about to: under compute-sanitizer, allocations and copies
+  // wait for all that runs, a rank which waits for this one included.
+  void run_together(Collective& collective) {
+    prepared.arrive_and_wait();
+    collective.start();
+    collective.finish();
+  }
   Device& device(int r) { return *devices[static_cast<std::size_t>(r)]; }
 
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<Device*> pointers;
   std::unique_ptr<Group> group;
+  std::barrier<> prepared;
 };
 
 std::vector<float> numbers(std::size_t count, int rank) {
@@ -91,8 +102,7 @@ TEST_P(SharedGpu, AllReduceAddsInTheOrderOfTheRanksRoundAfterRound) {
         const std::vector<float> mine = numbers(count, r);
         all.device(r).copy(memory->data(), reinterpret_cast<const std::byte*>(mine.data()),
                            count * 4);
-        sum->start();
-        sum->finish();
+        all.run_together(*sum);
       }
       results[static_cast<std::size_t>(r)] = read(all.device(r), *memory, count);
     });
@@ -123,10 +133,7 @@ void expect_exact_sums(Ranks& all, DType dtype, const std::function<std::size_t(
         mine[i] = T(static_cast<float>((i + 3) % 7) + static_cast<float>(r));
       const auto run = [&](std::vector<std::unique_ptr<Collective>> rounds) {
         device.copy(data.data(), reinterpret_cast<const std::byte*>(mine.data()), data.size());
-        for (const auto& round : rounds) {
-          round->start();
-          round->finish();
-        }
+        for (const auto& round : rounds) all.run_together(*round);
         std::vector<T> result(count);
         device.copy(reinterpret_cast<std::byte*>(result.data()), data.data(), data.size());
         return std::memcmp(result.data(), expected.data(), data.size()) == 0;
@@ -170,8 +177,7 @@ TEST_P(SharedGpu, BroadcastGivesAllWhatTheRootHad) {
     const std::vector<float> mine = numbers(count, r);
     all.device(r).copy(memory->data(), reinterpret_cast<const std::byte*>(mine.data()), count * 4);
     const auto broadcast = all.group->rank(r).broadcast(bytes_of(*memory, count * 4), root);
-    broadcast->start();
-    broadcast->finish();
+    all.run_together(*broadcast);
     results[static_cast<std::size_t>(r)] = read(all.device(r), *memory, count);
   });
   for (const std::string& error : errors) EXPECT_EQ(error, "");

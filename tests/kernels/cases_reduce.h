@@ -35,6 +35,7 @@ inline std::vector<OpCase> reduce_cases() {
       {"columns_timed", {4096, 256}, {0}, false, true},
       {"images_timed", {64, 28, 28, 32}, {1, 2}, false, true},
       {"around_timed", {16, 128, 64}, {0, 2}, false, true},
+      {"short_columns_timed", {2, 9, 32768}, {1}, false, true},
   };
   const std::vector<std::pair<std::string, Value (*)(Value, ReduceOptions)>> ops = {
       {"sum", reduce_sum}, {"mean", reduce_mean}, {"max", reduce_max}};
@@ -63,6 +64,10 @@ inline std::vector<OpCase> reduce_cases() {
                      .build = [axis](Graph&, CaseInputs in) { return argmax(in[0], axis); },
                      .differentiable = false});
   }
+  cases.push_back({.name = "argmax_long_rows",
+                   .inputs = {f32({3, 5003})},
+                   .build = [](Graph&, CaseInputs in) { return argmax(in[0], -1); },
+                   .differentiable = false});
   return cases;
 }
 

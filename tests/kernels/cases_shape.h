@@ -100,6 +100,8 @@ inline std::vector<OpCase> shape_cases() {
            [](Graph&, CaseInputs in) { return gather(in[0], in[1]); });
   add_case("gather_nothing", {f32({7, 3}), integers({0}, 7)},
            [](Graph&, CaseInputs in) { return gather(in[0], in[1]); });
+  add_case("gather_rows_of_nothing", {f32({7, 0}), integers({4}, 7)},
+           [](Graph&, CaseInputs in) { return gather(in[0], in[1]); });
   add_case("gather_grad", {f32({6, 3}), integers({6}, 4, DType::I32)},
            [](Graph&, CaseInputs in) { return gather_grad(in[0], in[1], 4); });
   add_case(

@@ -37,6 +37,10 @@ inline std::vector<OpCase> softmax_cases() {
     add_case("sparse_cross_entropy",
              {f32_uniform(row.logits, -4, 4), integers(Shape(leading), classes, row.labels)},
              [](Graph&, CaseInputs in) { return sparse_cross_entropy(in[0], in[1]); });
+    // A gradient that follows from the losses.
+    add_case("sparse_cross_entropy_squared",
+             {f32_uniform(row.logits, -4, 4), integers(Shape(leading), classes, row.labels)},
+             [](Graph&, CaseInputs in) { return square(sparse_cross_entropy(in[0], in[1])); });
     // As one node with its gradient and sum where kernels offer that.
     add_case("sparse_cross_entropy_sum",
              {f32_uniform(row.logits, -4, 4), integers(Shape(leading), classes, row.labels)},

@@ -246,10 +246,16 @@ std::shared_ptr<Buffer> CudaDevice::allocate_host(std::size_t bytes) {
 }
 
 std::byte* CudaDevice::allocate_bytes(std::size_t bytes) {
+  std::byte* const data = allocate_unset_bytes(bytes);
+  check_cuda(cudaMemsetAsync(data, 0, bytes, own_->handle()), "zeroing memory");
+  own_->synchronize();
+  return data;
+}
+
+std::byte* CudaDevice::allocate_unset_bytes(std::size_t bytes) {
   enter();
   void* data = nullptr;
-  const std::size_t some = std::max<std::size_t>(bytes, 1);
-  const cudaError_t status = cudaMalloc(&data, some);
+  const cudaError_t status = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     fail<UsageError>(
@@ -258,8 +264,6 @@ std::byte* CudaDevice::allocate_bytes(std::size_t bytes) {
         name_, gpu_.model, bytes >> 20, free_gpu_bytes(*this) >> 20);
   }
   check_cuda(status, "allocating memory");
-  check_cuda(cudaMemsetAsync(data, 0, some, own_->handle()), "zeroing memory");
-  own_->synchronize();
   return static_cast<std::byte*>(data);
 }
 

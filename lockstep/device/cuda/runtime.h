@@ -66,6 +66,7 @@ class CudaDevice final : public Device {
 
  private:
   std::byte* allocate_bytes(std::size_t bytes) override;
+  std::byte* allocate_unset_bytes(std::size_t bytes) override;
   void free_bytes(std::byte* data, std::size_t bytes) override;
 
   std::string name_;

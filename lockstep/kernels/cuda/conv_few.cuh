@@ -127,6 +127,12 @@ struct FewRow {
   __device__ int before() const { return static_cast<int>(place & 15); }
 };
 
+// Where a row of the image arrives.
+template <class Byte>
+__device__ __forceinline__ Byte* arrival(const FewChannels& f, Byte* raw, int row) {
+  return raw + row * f.raw_pitch() + FewChannels::kBeside;
+}
+
 // A warp begins to fetch a row as it lies in the image, from a 16-byte boundary on; the last bytes
 // of all, where they are no 16, it copies.
 __device__ inline void fetch_row(const FewChannels& f, const FewStrip& s, int row,
@@ -137,7 +143,7 @@ __device__ inline void fetch_row(const FewChannels& f, const FewStrip& s, int ro
   const std::int64_t begin = r.place - r.before();
   const std::int64_t all = static_cast<std::int64_t>(f.n) * f.h * f.w * f.c * 2;
   const int left = static_cast<int>(min(all - begin, std::int64_t{1} << 20));
-  std::uint8_t* to = raw + row * f.raw_pitch();
+  std::uint8_t* to = arrival(f, raw, row);
   for (int i = static_cast<int>(threadIdx.x) % 32 * 16; i < bytes; i += 32 * 16) {
     if (left - i >= 16) {
       fetch(shared_address(to + i), image + begin + i, 16);
@@ -151,7 +157,7 @@ __device__ inline void fetch_row(const FewChannels& f, const FewStrip& s, int ro
 }
 
 // Pixels of three channels, two at a time, without a branch, so that several loads are under way.
-// What lies beside the row is loaded, and left out.
+// What lies beside the row, up to 8 bytes before it and 10 behind, is loaded, and left out.
 __device__ __forceinline__ void stage_colours(const FewRow& r, int x0, int pairs,
                                               const std::uint8_t* from, uint4* to) {
   const unsigned row = shared_address(from);
@@ -196,7 +202,7 @@ __device__ inline void stage_row(const FewChannels& f, const FewStrip& s, int ro
                                  const std::uint8_t* raw, std::uint8_t* staged) {
   FewRow r(f, s, row);
   if (r.empty) r.first = r.last = 0;
-  const std::uint8_t* from = raw + row * f.raw_pitch() + r.before();
+  const std::uint8_t* from = arrival(f, raw, row) + r.before();
   std::uint8_t* to = staged + row * f.pitch();
   if (f.c == 3) {
     stage_colours(r, s.x, f.staged_pixels() / 2, from, reinterpret_cast<uint4*>(to));

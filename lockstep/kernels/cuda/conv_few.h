@@ -66,8 +66,12 @@ struct FewChannels {
   constexpr int staged_rows() const { return 2 * (rows - 1) + window_rows(); }
   constexpr int staged_pixels() const { return 2 * (columns - 1 + window_pieces()); }
   constexpr int pitch() const { return 8 * staged_pixels(); }  // bytes of a staged row
-  // Bytes of a row on its way there, as the image has it, with what surrounds it up to boundaries.
-  constexpr int raw_pitch() const { return (2 * c * staged_pixels() + 15) / 16 * 16 + 16; }
+  // Bytes of a row on its way there, as the image has it, with what surrounds it up to boundaries,
+  // and kBeside more on each side, which are loaded with the first and last pixels, and left out.
+  static constexpr int kBeside = 16;
+  constexpr int raw_pitch() const {
+    return (2 * c * staged_pixels() + 15) / 16 * 16 + 16 + 2 * kBeside;
+  }
   // Of a block: two staged strips, one on its way, and gradients.
   constexpr int shared_bytes() const {
     const int strips = staged_rows() * (2 * pitch() + raw_pitch());

@@ -107,6 +107,8 @@ class Trial {
     check_cuda(
         cudaMemsetAsync(const_cast<std::byte*>(places.a), 0xff, bytes(a_count_), watch_.stream()),
         "filling a matrix with NaN");
+    check_cuda(cudaMemsetAsync(places.y, 0, size_of(product_.dtype), watch_.stream()),
+               "zeroing a product");
     if (!runs(descriptors, choice, watch_.stream(), 0)) return false;
     std::array<std::byte, 4> first = {};
     check_cuda(cudaMemcpyAsync(first.data(), places.y, size_of(product_.dtype),
