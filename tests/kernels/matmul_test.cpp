@@ -1,5 +1,7 @@
 #include "kernels/cases_matmul.h"
 
+#include <omp.h>
+
 #include "kernels/evaluate.h"
 #include "kernels/op_case_check.h"
 
@@ -69,6 +71,28 @@ TEST(MatMulKernels, AFusedActivationThatNeedsItsInputHasNoGradient) {
   const Value a = graph.input("a", {DType::F32, {2, 2}});
   const Value y = matmul(a, a, {.activation = "gelu"});
   EXPECT_THROW(gradients(y, std::vector<Value>{a}), UsageError);
+}
+
+// Products that threads divide between them: by rows, by columns and by terms, with extents that do
+// not divide evenly.
+TEST(MatMulKernels, AnyNumberOfThreadsGivesTheSameProduct) {
+  const int before = omp_get_max_threads();
+  for (const int threads : {1, 2, 3, 5, 16, 17}) {
+    SCOPED_TRACE(threads);
+    omp_set_num_threads(threads);
+    for (const auto& [m, k, n] : {std::array<std::int64_t, 3>{32, 785, 131}, {7, 1025, 203}}) {
+      const OpCase dense{
+          .name = "dense",
+          .inputs = {f32({m, k}), f32_uniform({k, n}, -0.1, 0.1), f32({n})},
+          .build =
+              [](Graph&, CaseInputs in) {
+                return matmul(in[0], in[1], in[2], {.activation = "relu"});
+              },
+      };
+      expect_agreement(dense);  // with both gradients, one of each kind
+    }
+  }
+  omp_set_num_threads(before);
 }
 
 TEST(MatMulKernels, CostsTwoOperationsForEachTerm) {

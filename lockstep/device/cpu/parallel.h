@@ -8,14 +8,19 @@
 
 namespace lockstep {
 
+// The threads that a loop with work for all of them gets here.
+inline int threads_of_a_loop() {
+  return omp_in_parallel() ? 1 : omp_get_max_threads();
+}
+
 // Calls f(begin, end) for pieces that cover [0, n) without overlap; a piece has at least `grain`
 // iterations, so that small loops stay on the calling thread. f must not throw. Where the result
 // must not depend on the number of threads, f's work for an index may not depend on the piece.
 template <class F>
 void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   const std::int64_t most = n / std::max<std::int64_t>(grain, 1);
-  const int threads = static_cast<int>(std::min<std::int64_t>(omp_get_max_threads(), most));
-  if (threads <= 1 || omp_in_parallel()) {
+  const int threads = static_cast<int>(std::min<std::int64_t>(threads_of_a_loop(), most));
+  if (threads <= 1) {
     if (n > 0) f(std::int64_t{0}, n);
     return;
   }

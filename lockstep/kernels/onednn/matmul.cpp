@@ -1,6 +1,11 @@
 // Matrix products by oneDNN's sgemm, with bias and activation in one sweep behind it while the
 // result is still in the cache. On AVX2 its matmul primitive is this same sgemm with more overhead
 // around it. Row-major.
+//
+// Where several threads share a product with weights that fit into their caches, each has the same
+// rows of the weights in every product that reads them, in the one that makes their gradient, and
+// in the update (kernels/reference/update.cpp): nobody waits for lines that another core has
+// changed. A product with rows of the weights as its terms becomes one sum a thread.
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/activation.h"
@@ -40,6 +45,87 @@ Product product_of(const KernelCall& call) {
   return p;
 }
 
+// Along which of its extents a product is divided between threads: so that each has rows of the
+// weights. `Library` leaves it to oneDNN.
+enum class Along { Library, M, N, K };
+
+constexpr std::int64_t kWorthAThread = 1 << 17;  // multiplications
+constexpr std::int64_t kOwnCache = 1 << 18;      // weights that a core keeps in its own cache
+constexpr int kMostSums = 16;                    // of a product whose terms are divided
+
+Along along(const Product& p, int threads) {
+  if (threads < 2 || p.batches > 1 || (p.transpose_a && p.transpose_b)) return Along::Library;
+  const std::int64_t weights = p.transpose_a ? p.m * p.n : p.k * p.n;
+  if (weights > threads * kOwnCache || p.m * p.n * p.k < threads * kWorthAThread) {
+    return Along::Library;
+  }
+  if (p.transpose_a) return Along::M;
+  if (p.transpose_b) return Along::N;
+  // The sums are written and read again: little beside the weights.
+  return threads <= kMostSums && 4 * threads * p.m <= p.k ? Along::K : Along::Library;
+}
+
+// The sums beside the result itself, one for each thread but the first, of as many threads as there
+// may be: at most a quarter of the weights.
+std::int64_t most_sums_beside(const Product& p) {
+  for (int threads = kMostSums; threads > 1; --threads) {
+    if (along(p, threads) == Along::K) return threads - 1;
+  }
+  return 0;
+}
+
+// A part [begin, end) of one of a product's extents, into a result whose rows are p.n apart.
+struct Part {
+  Along extent = Along::Library;
+  std::int64_t begin = 0, end = 0;
+};
+
+void multiply(const Product& p, const float* a, const float* b, float* y, const Part& part) {
+  std::int64_t m = p.m, n = p.n, k = p.k;
+  const std::int64_t row_a = p.transpose_a ? p.m : p.k;
+  const std::int64_t row_b = p.transpose_b ? p.k : p.n;
+  const std::int64_t count = part.end - part.begin;
+  if (part.extent == Along::M) {
+    m = count;
+    a += part.begin * (p.transpose_a ? 1 : row_a);
+    y += part.begin * p.n;
+  } else if (part.extent == Along::N) {
+    n = count;
+    b += part.begin * (p.transpose_b ? row_b : 1);
+    y += part.begin;
+  } else if (part.extent == Along::K) {
+    k = count;
+    a += part.begin * (p.transpose_a ? row_a : 1);
+    b += part.begin * (p.transpose_b ? 1 : row_b);
+  }
+  const dnnl_status_t status = dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', m,
+                                          n, k, 1.0f, a, row_a, b, row_b, 0.0f, y, p.n);
+  ensure(status == dnnl_success, "oneDNN refused a product of {} × {} × {}", m, k, n);
+}
+
+// y += the sums, in their order.
+void add_sums(float* y, const float* sums, std::int64_t count, std::int64_t elements) {
+  for (std::int64_t s = 0; s < count; ++s) {
+    const float* const sum = sums + s * elements;
+#pragma omp simd
+    for (std::int64_t i = 0; i < elements; ++i) y[i] += sum[i];
+  }
+}
+
+// A product's parts, each by the thread that has those rows of the weights.
+void multiply_in_parts(const Product& p, const float* a, const float* b, float* y, float* sums,
+                       Along extent, int threads) {
+  const std::int64_t whole = extent == Along::M ? p.m : extent == Along::N ? p.n : p.k;
+  const std::int64_t elements = p.m * p.n;
+  parallel_for(threads, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t t = first; t < last; ++t) {
+      float* const to = extent == Along::K && t > 0 ? sums + (t - 1) * elements : y;
+      multiply(p, a, b, to, {extent, whole * t / threads, whole * (t + 1) / threads});
+    }
+  });
+  if (extent == Along::K) add_sums(y, sums, threads - 1, elements);
+}
+
 // y = activation(y + bias), row by row; all rows at once where there is no bias.
 struct Epilogue {
   ActivationSweeps sweeps;
@@ -73,25 +159,35 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
       activation_sweeps(call.attrs().text_or_empty("activation")),
       call.attrs().has("alpha") ? static_cast<float>(call.attrs().real("alpha")) : 0.0f};
   return make_kernel([=](const Binding& binding) {
+    const auto* a = binding.in<float>(0);
+    const auto* b = binding.in<float>(1);
     float* y = binding.out<float>(0);
-    for (std::int64_t i = 0; i < p.batches; ++i) {
-      const dnnl_status_t status =
-          dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f,
-                     binding.in<float>(0) + i * p.stride_a, p.transpose_a ? p.m : p.k,
-                     binding.in<float>(1) + i * p.stride_b, p.transpose_b ? p.k : p.n, 0.0f,
-                     y + i * p.m * p.n, p.n);
-      ensure(status == dnnl_success, "oneDNN refused a product of {} × {} × {}", p.m, p.k, p.n);
+    const int threads = threads_of_a_loop();
+    const Along extent = along(p, threads);
+    if (extent == Along::Library) {
+      for (std::int64_t i = 0; i < p.batches; ++i) {
+        multiply(p, a + i * p.stride_a, b + i * p.stride_b, y + i * p.m * p.n, {});
+      }
+    } else {
+      multiply_in_parts(p, a, b, y, reinterpret_cast<float*>(binding.workspace), extent, threads);
     }
     epilogue(y, biased ? binding.in<float>(2) : nullptr, p.batches * p.m, p.n);
   });
 }
 
+std::size_t workspace(const KernelCall& call) {
+  const Product p = product_of(call);
+  return static_cast<std::size_t>(most_sums_beside(p) * p.m * p.n) * sizeof(float);
+}
+
 }  // namespace
 
 void add_matmul(KernelLibrary& library) {
-  library.add(
-      Op::MatMul,
-      {.name = "onednn.matmul", .supports = supports, .make = make, .fuses_activation = fuses});
+  library.add(Op::MatMul, {.name = "onednn.matmul",
+                           .supports = supports,
+                           .make = make,
+                           .workspace_bytes = workspace,
+                           .fuses_activation = fuses});
 }
 
 }  // namespace lockstep::onednn

@@ -16,7 +16,10 @@ namespace {
 
 constexpr std::size_t kScalars = 3;          // inputs before the first parameter
 constexpr std::int64_t kSweepGrain = 16384;  // elements that are worth a thread
-constexpr std::int64_t kChunk = 4096;        // elements of one partial sum of a norm
+// Parameters that are divided between threads each by itself, as the products with them are
+// (kernels/onednn/matmul.cpp), and not joined with their neighbours.
+constexpr std::int64_t kLargeParameter = 2 * kSweepGrain;
+constexpr std::int64_t kChunk = 4096;  // elements of one partial sum of a norm
 
 LOCKSTEP_VECTORIZED void sweep(UpdateRule rule, const UpdateRange<float>& r,
                                const UpdateScalars<float>& s) {
@@ -157,7 +160,8 @@ class UpdateKernel final : public Kernel {
     std::int64_t largest = 0;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       const UpdateRange<T> range = range_of(binding, i);
-      if (!ranges_.empty() && !options_.by_parameter() && adjacent(ranges_.back(), range)) {
+      if (!ranges_.empty() && !options_.by_parameter() && adjacent(ranges_.back(), range) &&
+          std::max(ranges_.back().count, range.count) < kLargeParameter) {
         ranges_.back().count += range.count;
       } else if (range.count > 0) {
         ranges_.push_back(range);
