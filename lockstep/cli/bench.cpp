@@ -245,8 +245,8 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
     json["by_replica"].push_back(as_json(part));
   }
 
-  // On several replicas spans of sums stand between those of the nodes.
-  const bool by_node = options.ops && replicas == 1;
+  // Of the first replica; GPUs run each node by itself for it, which takes one that is alone.
+  const bool by_node = options.ops && (replicas == 1 || cores > 0);
   const auto nodes = by_node ? node_times_of(step) : std::vector<OpRow>();
   if (by_node) json["ops"] = as_json(op_times(nodes));
   if (options.json == "-") return json;

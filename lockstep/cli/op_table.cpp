@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "lockstep/cli/format.h"
+#include "lockstep/exec/steps.h"
 #include "lockstep/graph/op_def.h"
 
 namespace lockstep::cli {
@@ -22,15 +24,24 @@ void finish(std::vector<OpRow>& rows, const std::vector<double>& flops) {
 }  // namespace
 
 std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library, const Track& track) {
-  std::vector<double> ms(plan.steps.size(), 0);
+  // Steps of one name run in their order, whatever runs between them.
+  std::map<std::string_view, std::vector<std::size_t>> steps_of;
+  std::vector<std::string> names;
+  for (const PlanStep& step : plan.steps) names.push_back(span_name(plan.graph.node(step.node)));
+  for (std::size_t i = 0; i < names.size(); ++i) steps_of[names[i]].push_back(i);
+  std::map<std::string_view, std::size_t> seen;
+  std::vector<std::vector<double>> times(names.size());
   const std::vector<Span> spans = track.spans();
-  const std::size_t steps = ms.empty() ? 0 : spans.size() / ms.size();
-  // The ring may begin in the middle of a step; it ends with a whole one.
-  const std::size_t skip = spans.size() - steps * ms.size();
-  for (std::size_t i = skip; i < spans.size(); ++i) {
-    ms[(i - skip) % ms.size()] += static_cast<double>(spans[i].end_ns - spans[i].begin_ns) * 1e-6 /
-                                  static_cast<double>(steps);
+  for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
+    const auto found = steps_of.find(span->name);
+    if (span->kind != SpanKind::Compute || found == steps_of.end()) continue;
+    const std::size_t count = found->second.size();
+    const std::size_t behind = seen[found->first]++ % count;
+    times[found->second[count - 1 - behind]].push_back(
+        static_cast<double>(span->end_ns - span->begin_ns) * 1e-6);
   }
+  std::vector<double> ms;
+  for (const std::vector<double>& each : times) ms.push_back(each.empty() ? 0 : median(each));
   return node_times(plan, library, ms);
 }
 
@@ -41,6 +52,7 @@ std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library,
   for (std::size_t i = 0; i < ms.size(); ++i) {
     const PlanStep& step = plan.steps[i];
     const Node& node = plan.graph.node(step.node);
+    if (node.op == Op::AllReduce) continue;  // no node's time: the step's parts say it
     rows.push_back({.op = std::string(op_def(node.op).name),
                     .kernel = std::string(library.find({plan.graph, node, library.context()}).name),
                     .name = node.name,

@@ -21,8 +21,9 @@ struct OpRow {
   double gflops = 0;       // GFLOP a second; 0 where the op has no arithmetic worth counting
 };
 
-// The time of each node of the plan: the mean over the whole steps that the track still holds.
-// Nothing but executions of this plan may have been recorded on it.
+// The time of each node of the plan that has a kernel: the median over the steps that the track
+// still holds. Of compute, nothing but executions of this plan may have been recorded on it, and
+// the last of them whole.
 std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library, const Track& track);
 
 // The same from milliseconds of each step of the plan.

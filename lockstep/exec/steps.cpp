@@ -50,6 +50,10 @@ void bind_sums(BoundStep& bound, const Plan& plan, const Node& node, const PlanM
 
 }  // namespace
 
+std::string span_name(const Node& node) {
+  return fmt::format("{}{}{}", op_def(node.op).name, node.name.empty() ? "" : " ", node.name);
+}
+
 std::vector<BoundStep> bind_steps(const Plan& plan, const KernelLibrary& library,
                                   const PlanMemory& memory, const ExecutorOptions& options,
                                   Fault* fault) {
@@ -61,8 +65,7 @@ std::vector<BoundStep> bind_steps(const Plan& plan, const KernelLibrary& library
     bound.waits = !step.waits.empty();
     bound.communication = step.stream == kCommunicationStream;
     if (options.recorder != nullptr) {
-      bound.name = options.recorder->intern(
-          fmt::format("{}{}{}", op_def(node.op).name, node.name.empty() ? "" : " ", node.name));
+      bound.name = options.recorder->intern(span_name(node));
     }
     Communicator* comm = bound.communication ? options.gradient_comm : options.compute_comm;
     if (node.op == Op::AllReduce && comm != nullptr) {

@@ -25,6 +25,9 @@ struct ExecutorOptions {
   Communicator* gradient_comm = nullptr;
 };
 
+// What a node's spans are called.
+std::string span_name(const Node& node);
+
 // A step: a kernel, or, where replicas add up, a collective for each stretch of memory.
 struct BoundStep {
   std::unique_ptr<Kernel> kernel;

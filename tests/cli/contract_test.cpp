@@ -137,6 +137,40 @@ TEST(Cli, BenchComparesNumbersOfReplicas) {
   }
 }
 
+// The middle one of the spans of an op that has one node, in microseconds, on the first track.
+double median_span(const nlohmann::json& trace, const std::string& op) {
+  std::vector<double> times;
+  for (const auto& event : trace.at("traceEvents")) {
+    const std::string name = event.at("name");
+    if (event.at("ph") != "X" || event.at("tid") != 0 || !name.starts_with(op + " ")) continue;
+    times.push_back(event.at("dur"));
+  }
+  std::ranges::sort(times);
+  const std::size_t half = times.size() / 2;
+  return times.size() % 2 == 1 ? times[half] : (times.at(half) + times.at(half - 1)) / 2;
+}
+
+// Beside the nodes' spans there are those of sums, and of waiting for the other replica.
+TEST(Cli, BenchShowsTheTimeOfEachOpOfAReplicaAmongOthers) {
+  const Program program;
+  const Outcome outcome = program.run(
+      "bench --model lenet --batch-per-replica 4 --steps 5 --replicas 1,2 --ops --json - --trace "
+      "trace.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = outcome.json();
+  EXPECT_FALSE(json.at("results").at(0).at("ops").empty());
+  const auto trace = nlohmann::json::parse(program.text("trace.json"));
+  int compared = 0;
+  for (const auto& row : json.at("results").at(1).at("ops")) {
+    const std::string op = row.at("op");
+    if (op != "conv2d_grad_input" && op != "sparse_cross_entropy") continue;
+    ASSERT_EQ(row.at("calls"), 1) << op;
+    EXPECT_NEAR(row.at("ms").get<double>() * 1e3, median_span(trace, op), 1e-6) << op;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 2);
+}
+
 TEST(Cli, TrainsOnSeveralReplicas) {
   const Program program;
   const Outcome outcome = program.run(
