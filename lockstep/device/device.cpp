@@ -19,6 +19,10 @@ std::shared_ptr<Buffer> Device::allocate(std::size_t bytes) {
   return counted(allocate_bytes(bytes), bytes);
 }
 
+std::shared_ptr<Buffer> Device::allocate_lasting(std::size_t bytes) {
+  return counted(allocate_lasting_bytes(bytes), bytes);
+}
+
 std::shared_ptr<Buffer> Device::allocate_unset(std::size_t bytes) {
   return counted(allocate_unset_bytes(bytes), bytes);
 }

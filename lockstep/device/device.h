@@ -110,7 +110,10 @@ class Device {
 
   // Zeroed memory. UsageError, with what was asked and what is free, where there is not enough.
   std::shared_ptr<Buffer> allocate(std::size_t bytes);
-  // The same with anything in it, for what is written before it is read.
+  // The same for what stays as long as a model and is looked at in every step: in huge pages, where
+  // it is worth one, so that neighbours do not drive one another out of a cache.
+  std::shared_ptr<Buffer> allocate_lasting(std::size_t bytes);
+  // Lasting with anything in it, for what is written before it is read.
   std::shared_ptr<Buffer> allocate_unset(std::size_t bytes);
 
   std::size_t bytes_in_use() const { return in_use_; }
@@ -119,7 +122,10 @@ class Device {
  protected:
   friend class Buffer;
   virtual std::byte* allocate_bytes(std::size_t bytes) = 0;
-  virtual std::byte* allocate_unset_bytes(std::size_t bytes) { return allocate_bytes(bytes); }
+  virtual std::byte* allocate_lasting_bytes(std::size_t bytes) { return allocate_bytes(bytes); }
+  virtual std::byte* allocate_unset_bytes(std::size_t bytes) {
+    return allocate_lasting_bytes(bytes);
+  }
   virtual void free_bytes(std::byte* data, std::size_t bytes) = 0;
 
  private:

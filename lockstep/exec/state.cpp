@@ -65,7 +65,7 @@ void State::add(const VariableRef& variable, const Layout& layout) {
 void State::add_together(std::span<const VariableRef> variables, std::span<const Layout> layouts) {
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < variables.size(); ++i) bytes += bytes_of(*variables[i], layouts[i]);
-  const std::shared_ptr<Buffer> buffer = device_->allocate(bytes);
+  const std::shared_ptr<Buffer> buffer = device_->allocate_lasting(bytes);
   std::size_t offset = 0;
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const VariableRef& variable = variables[i];

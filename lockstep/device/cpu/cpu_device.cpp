@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kLarge = 4 * kHugePage;  // worth whole huge pages
+// What is worth whole huge pages: passing memory, of which there may be much, and lasting.
+constexpr std::size_t kLarge = 4 * kHugePage;
+constexpr std::size_t kLargeLasting = kHugePage / 8;
 
 class CpuStream final : public Stream {
  public:
@@ -47,8 +49,7 @@ class CpuEvent final : public Event {
   std::chrono::steady_clock::time_point when_ = {};
 };
 
-std::size_t rounded_up(std::size_t bytes) {
-  const std::size_t unit = bytes >= kLarge ? kHugePage : kAlignment;
+std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (std::max<std::size_t>(bytes, 1) + unit - 1) / unit * unit;
 }
 
@@ -85,17 +86,26 @@ void CpuDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 }
 
 std::byte* CpuDevice::allocate_bytes(std::size_t bytes) {
-  const bool large = bytes >= kLarge;
-  void* data = std::aligned_alloc(large ? kHugePage : kAlignment, rounded_up(bytes));
+  return zeroed(bytes, bytes >= kLarge);
+}
+
+std::byte* CpuDevice::allocate_lasting_bytes(std::size_t bytes) {
+  return zeroed(bytes, bytes >= kLargeLasting);
+}
+
+std::byte* CpuDevice::zeroed(std::size_t bytes, bool in_huge_pages) const {
+  const std::size_t unit = in_huge_pages ? kHugePage : kAlignment;
+  const std::size_t whole = rounded_up(bytes, unit);
+  void* data = std::aligned_alloc(unit, whole);
   if (data == nullptr) {
     fail<UsageError>(
         "[device] {}: {} MiB of memory were asked for and cannot be had; use a smaller batch",
         name_, bytes >> 20);
   }
-  // Random rows of a large table would else each want another page looked up. Advice: it may be
-  // ignored.
-  if (large) ::madvise(data, rounded_up(bytes), MADV_HUGEPAGE);
-  std::memset(data, 0, rounded_up(bytes));
+  // Random rows of a large table would else each want another page looked up, and small pages lie
+  // where they may share few lines of a cache. Advice: it may be ignored.
+  if (in_huge_pages) ::madvise(data, whole, MADV_HUGEPAGE);
+  std::memset(data, 0, whole);
   return static_cast<std::byte*>(data);
 }
 

@@ -28,6 +28,8 @@ class CpuDevice final : public Device {
 
  private:
   std::byte* allocate_bytes(std::size_t bytes) override;
+  std::byte* allocate_lasting_bytes(std::size_t bytes) override;
+  std::byte* zeroed(std::size_t bytes, bool in_huge_pages) const;
   void free_bytes(std::byte* data, std::size_t bytes) override;
 
   std::string name_;

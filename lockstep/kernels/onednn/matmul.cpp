@@ -50,13 +50,16 @@ Product product_of(const KernelCall& call) {
 enum class Along { Library, M, N, K };
 
 constexpr std::int64_t kWorthAThread = 1 << 17;  // multiplications
+constexpr std::int64_t kFewestRows = 16;         // of the weights, of a thread
 constexpr std::int64_t kOwnCache = 1 << 18;      // weights that a core keeps in its own cache
 constexpr int kMostSums = 16;                    // of a product whose terms are divided
 
 Along along(const Product& p, int threads) {
   if (threads < 2 || p.batches > 1 || (p.transpose_a && p.transpose_b)) return Along::Library;
-  const std::int64_t weights = p.transpose_a ? p.m * p.n : p.k * p.n;
-  if (weights > threads * kOwnCache || p.m * p.n * p.k < threads * kWorthAThread) {
+  const std::int64_t rows = p.transpose_a ? p.m : p.transpose_b ? p.n : p.k;
+  const std::int64_t weights = rows * (p.transpose_b ? p.k : p.n);
+  if (weights > threads * kOwnCache || rows < threads * kFewestRows ||
+      p.m * p.n * p.k < threads * kWorthAThread) {
     return Along::Library;
   }
   if (p.transpose_a) return Along::M;
