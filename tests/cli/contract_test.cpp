@@ -115,13 +115,18 @@ TEST(Cli, BenchPrintsOneJsonObject) {
   EXPECT_FALSE(result.at("ops").empty());
 }
 
+// One replica beside two, with their ops and a trace of the two.
+nlohmann::json bench_one_and_two(const Program& program) {
+  const Outcome outcome = program.run(
+      "bench --model lenet --batch-per-replica 4 --steps 5 --replicas 1,2 --ops --json - --trace "
+      "trace.json");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return outcome.json();
+}
+
 TEST(Cli, BenchComparesNumbersOfReplicas) {
   const Program program;
-  const Outcome outcome = program.run(
-      "bench --model lenet --batch-per-replica 4 --steps 3 --replicas 1,2 --json - --trace "
-      "trace.json");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const auto json = outcome.json();
+  const auto json = bench_one_and_two(program);
   EXPECT_EQ(json.at("batch_per_replica"), 4);
   ASSERT_EQ(json.at("results").size(), 2u);
   const auto& one = json.at("results").at(0);
@@ -153,11 +158,7 @@ double median_span(const nlohmann::json& trace, const std::string& op) {
 // Beside the nodes' spans there are those of sums, and of waiting for the other replica.
 TEST(Cli, BenchShowsTheTimeOfEachOpOfAReplicaAmongOthers) {
   const Program program;
-  const Outcome outcome = program.run(
-      "bench --model lenet --batch-per-replica 4 --steps 5 --replicas 1,2 --ops --json - --trace "
-      "trace.json");
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const auto json = outcome.json();
+  const auto json = bench_one_and_two(program);
   EXPECT_FALSE(json.at("results").at(0).at("ops").empty());
   const auto trace = nlohmann::json::parse(program.text("trace.json"));
   int compared = 0;

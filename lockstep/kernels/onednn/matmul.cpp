@@ -51,7 +51,7 @@ enum class Along { Library, M, N, K };
 
 constexpr std::int64_t kWorthAThread = 1 << 17;  // multiplications
 constexpr std::int64_t kFewestRows = 16;         // of the weights, of a thread
-constexpr std::int64_t kOwnCache = 1 << 18;      // weights that a core keeps in its own cache
+constexpr std::int64_t kOwnCache = 1 << 18;      // weights: 1 MiB, which a core's own cache holds
 constexpr int kMostSums = 16;                    // of a product whose terms are divided
 
 Along along(const Product& p, int threads) {
