@@ -68,7 +68,9 @@ const KernelDef& KernelLibrary::find(const KernelCall& call) const {
 
 std::unique_ptr<Kernel> KernelLibrary::make(const Graph& graph, const Node& node) const {
   const KernelCall call{graph, node, context()};
-  return find(call).make(call);
+  std::unique_ptr<Kernel> kernel = find(call).make(call);
+  const auto wrapper = wrappers_.find(node.op);
+  return wrapper == wrappers_.end() ? std::move(kernel) : wrapper->second(call, std::move(kernel));
 }
 
 void KernelLibrary::choose_by_measuring(MeasuringOptions options, KernelChoices known) {

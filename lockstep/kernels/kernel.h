@@ -117,6 +117,11 @@ class KernelLibrary final : public Backend {
   const KernelDef& find(const KernelCall& call) const;
   // That kernel, made.
   std::unique_ptr<Kernel> make(const Graph& graph, const Node& node) const;
+  // From now on what is made for an op goes through a function: for tests that look at what runs,
+  // or disturb it.
+  using Wrapper = std::function<std::unique_ptr<Kernel>(const KernelCall& call,
+                                                        std::unique_ptr<Kernel> kernel)>;
+  void wrap(Op op, Wrapper wrapper) { wrappers_[op] = std::move(wrapper); }
   KernelContext* context() const { return context_.get(); }
   std::vector<std::string> remarks() const {
     return context_ == nullptr ? std::vector<std::string>() : context_->remarks();
@@ -144,6 +149,7 @@ class KernelLibrary final : public Backend {
   std::unique_ptr<KernelContext> context_;
   std::vector<std::vector<KernelDef>> defs_;  // by op
   std::unique_ptr<MeasuredChoice> measured_;  // none: the first in order
+  std::map<Op, Wrapper> wrappers_;
 };
 
 // A kernel whose work is a function of its binding, for those that keep nothing else.

@@ -213,11 +213,11 @@ TEST(GpuStem, EveryWayOfAStemAgreesWithTheCpu) {
   const std::string path = (folder / "plans").string();
   for (const DType dtype : {DType::F16, DType::BF16}) {
     SCOPED_TRACE(name_of(dtype));
-    expect_agreement_in(stem(), dtype, make_cuda_kernels(gpu(), {.plan_cache = path}), gpu());
+    expect_agreement_in(stem(), dtype, kernels_of_tests({.plan_cache = path}), gpu());
     for (const char* way : {"own", "folded", "4 channels", "8 channels", "plain"}) {
       SCOPED_TRACE(way);
       EXPECT_GE(choose_way(path, way), 2);
-      const KernelLibrary library = make_cuda_kernels(gpu(), {.plan_cache = path});
+      const KernelLibrary library = kernels_of_tests({.plan_cache = path});
       expect_agreement_in(stem(), dtype, library, gpu());
       if (std::string(way) != "own") continue;
       Graph graph = build_mixed_graph(stem(), dtype);

@@ -23,7 +23,8 @@ struct Trained {
 };
 
 // With a file in which measured choices of algorithms are kept, so that they are always the same.
-Trained train(const std::vector<std::string>& devices, const std::string& plan_cache = "") {
+Trained train(const std::vector<std::string>& devices,
+              const std::string& plan_cache = kept_plans()) {
   const Samples samples = make_samples(150);
   Sequential model = small_cnn();
   LossesOf losses;
@@ -116,7 +117,8 @@ TEST(GpuTraining, ReplicasThatShareAGpuTakeLargeInputs) {
   const Tensor images(DType::F32, {kBatch, 224, 224, 3});  // 77 MB for each
   const Tensor labels(DType::I32, {kBatch});
   Sequential model({AveragePooling2D({.pool = 56}), Flatten(), Dense({.units = 10})});
-  model.compile({.strategy = MirroredStrategy({.devices = {"cuda:0/0", "cuda:0/1"}}),
+  model.compile({.strategy = MirroredStrategy(
+                     {.devices = {"cuda:0/0", "cuda:0/1"}, .cuda = {.plan_cache = kept_plans()}}),
                  .optimizer = SGD(),
                  .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   const History history =
@@ -141,9 +143,10 @@ TEST(GpuTraining, ABadLabelLeavesTheParametersAsTheyWere) {
   LOCKSTEP_NEEDS_GPU();
   Samples samples = make_samples(40);
   Sequential model({Flatten(), Dense({.units = 16, .activation = "relu"}), Dense({.units = 4})});
-  model.compile({.strategy = MirroredStrategy({.devices = {"cuda:0"}}),
-                 .optimizer = Adam({.learning_rate = 0.01}),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  model.compile(
+      {.strategy = MirroredStrategy({.devices = {"cuda:0"}, .cuda = {.plan_cache = kept_plans()}}),
+       .optimizer = Adam({.learning_rate = 0.01}),
+       .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   model.fit({samples.x}, samples.y, {.batch_size = 10, .shuffle = false});
   const auto before = weights_of(model);
   samples.y.values<std::int32_t>()[3] = -1;
@@ -155,9 +158,10 @@ TEST(GpuTraining, ABadLabelNamesTheStepAndTrainingCanGoOn) {
   LOCKSTEP_NEEDS_GPU();
   Samples samples = make_samples(40);
   Sequential model = small_cnn();
-  model.compile({.strategy = MirroredStrategy({.devices = {"cuda:0"}}),
-                 .optimizer = SGD({.learning_rate = 0.01}),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  model.compile(
+      {.strategy = MirroredStrategy({.devices = {"cuda:0"}, .cuda = {.plan_cache = kept_plans()}}),
+       .optimizer = SGD({.learning_rate = 0.01}),
+       .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   const std::int32_t right = samples.y.values<std::int32_t>()[25];
   samples.y.values<std::int32_t>()[25] = 9;
   try {

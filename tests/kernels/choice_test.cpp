@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cases_conv.h"
+#include "kernels/evaluate.h"
 #include "kernels/op_case_check.h"
 
 namespace lockstep {
@@ -60,6 +61,27 @@ TEST(Choice, IsByOrderAndRunsNothingUnlessMeasuringIsAllowed) {
   EXPECT_EQ(kernel_for(library, 4), "slow");
   EXPECT_EQ(times().runs, 0);
   EXPECT_TRUE(library.choices().empty());
+}
+
+TEST(Choice, WhatIsMadeForAnOpGoesThroughItsWrapperAndOtherOpsAreLeftAlone) {
+  KernelLibrary library;
+  add_reference_kernels(library);
+  int wrapped = 0;
+  library.wrap(Op::Exp, [&](const KernelCall& call, std::unique_ptr<Kernel> kernel) {
+    EXPECT_EQ(call.node.op, Op::Exp);
+    EXPECT_NE(kernel, nullptr);
+    ++wrapped;
+    return make_kernel([](const Binding& binding) { binding.out<float>(0)[0] = 7; });
+  });
+  const std::vector<Tensor> results = evaluate_all(
+      {floats({1})},
+      [](std::span<const Value> in) {
+        return std::vector<Value>{exp(in[0]), sqrt(in[0])};
+      },
+      library);
+  EXPECT_EQ(wrapped, 1);
+  EXPECT_EQ(list<float>(results[0]), std::vector<float>{7});
+  EXPECT_EQ(list<float>(results[1]), std::vector<float>{1});
 }
 
 TEST(Choice, TheFastestIsTakenAndRememberedForItsShape) {
