@@ -24,6 +24,9 @@ struct Windows {
   std::int64_t window_height, window_width, stride_height, stride_width, top, left;
   bool tiling;  // every element of the image is in exactly one window
 
+  bool tiles_by(std::int64_t side) const {
+    return tiling && window_height == side && window_width == side;
+  }
   std::int64_t in_plane() const { return height * width * lanes; }
   std::int64_t out_plane() const { return out_height * out_width * lanes; }
 };
