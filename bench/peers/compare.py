@@ -92,7 +92,7 @@ def compare_mirrored(work, options):
             steps, "--json", "-", "--replicas"]
     ddp = [sys.executable, PEERS / "torch_cpu.py", work, "--threads", "1", "--processes", "2"]
     times = {"1 replica": [], "2 replicas": [], "PyTorch DDP": []}
-    efficiencies = []
+    efficiencies, at_once = [], []
     for turn in range(options.rounds):
         for who in ["ours", "ddp"] if turn % 2 == 0 else ["ddp", "ours"]:
             if who == "ddp":
@@ -103,11 +103,12 @@ def compare_mirrored(work, options):
                 times[name].append(result["step_ms"])
                 if result["replicas"] == 2:
                     efficiencies.append(result["efficiency"])
+                    at_once.append(result["cores_at_once"])
     medians = {name: statistics.median(values) for name, values in times.items()}
     # Both take turns in the same process, a few steps each.
     efficiency = statistics.median(efficiencies)
     return {"work": work, "batch": BATCH[work], "rounds": options.rounds, "all_ms": times,
-            "step_ms": medians, "efficiency": efficiency,
+            "step_ms": medians, "efficiency": efficiency, "cores_at_once": statistics.median(at_once),
             "ddp_ratio": medians["PyTorch DDP"] / medians["2 replicas"]}
 
 
@@ -127,6 +128,7 @@ def print_mirrored(result):
           f"{verdict(result['ddp_ratio'], DDP_GOALS.get(result['work']))}")
     print(f"  {result['efficiency']:.3f} of twice one replica"
           f"{verdict(result['efficiency'], EFFICIENCY_GOALS.get(result['work']))}")
+    print(f"  {result['cores_at_once']:.3f} is what the two cores do at once of arithmetic in registers")
 
 
 def compare_start(options):

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/core_probe.h"
 #include "lockstep/cli/format.h"
 #include "lockstep/cli/op_table.h"
 #include "lockstep/cli/step_run.h"
@@ -36,6 +38,8 @@ constexpr double kSeconds = 2.0;
 constexpr std::int64_t kFewestSteps = 5;
 constexpr std::int64_t kMostSteps = 20'000;
 constexpr std::int64_t kRounds = 12;  // in which several numbers of replicas take turns
+constexpr int kProbePieces = 4;       // of arithmetic in each, to see what the cores can do
+constexpr double kMostProbeMs = 100;
 constexpr std::size_t kNodesShown = 25;
 
 // Seconds since this process began, loading of libraries included; from the start time that the
@@ -60,13 +64,19 @@ std::int64_t peak_rss_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-// The cores of all replicas; 0 on GPUs.
-std::size_t cores_of(const Replicas& replicas) {
-  std::size_t cores = 0;
+// The cores of each replica; none on GPUs.
+std::vector<std::vector<int>> cores_by_replica(const Replicas& replicas) {
+  std::vector<std::vector<int>> cores;
   for (int r = 0; r < replicas.size(); ++r) {
     const auto* cpu = dynamic_cast<const CpuDevice*>(&replicas.device(r));
-    if (cpu != nullptr) cores += cpu->cores().size();
+    if (cpu != nullptr) cores.push_back(cpu->cores());
   }
+  return cores;
+}
+
+std::size_t cores_of(const Replicas& replicas) {
+  std::size_t cores = 0;
+  for (const std::vector<int>& own : cores_by_replica(replicas)) cores += own.size();
   return cores;
 }
 
@@ -105,6 +115,18 @@ class Contender {
     const double share = meter.seconds();
     for (std::size_t r = 0; r < parts.size(); ++r) add(by_replica_[r], parts[r], share);
     seconds_ += share;
+  }
+
+  // Looks at what the cores of several replicas can do at once, in pieces as long as a step alone.
+  void probe(double step_ms) {
+    if (replicas() == 1 || behind_the_host()) return;
+    if (!probe_) {
+      probe_.emplace(cores_by_replica(step_.session().replicas()), std::min(step_ms, kMostProbeMs));
+    }
+    probe_->measure(kProbePieces);
+  }
+  std::optional<double> cores_at_once() const {
+    return probe_ ? std::optional(probe_->at_once()) : std::nullopt;
   }
 
   StepRun& step() { return step_; }
@@ -174,6 +196,7 @@ class Contender {
   std::vector<double> round_ms_;         // the median of each round
   std::vector<Attribution> by_replica_;  // times seconds
   double seconds_ = 0;
+  std::optional<CoreProbe> probe_;
 };
 
 // On a GPU each node is run by itself.
@@ -240,6 +263,8 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
                {"gflops", gflops},
                {"peak_rss_bytes", peak_rss_bytes()},
                {"first_step_s", contender.first_step_s()}};
+  const std::optional<double> cores_at_once = contender.cores_at_once();
+  if (cores_at_once) json["cores_at_once"] = *cores_at_once;
   json["by_replica"] = Json::array();
   for (const Attribution& part : contender.by_replica()) {
     json["by_replica"].push_back(as_json(part));
@@ -259,6 +284,10 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
   fmt::print("step {:.3f} ms (median), {:.0f} samples/s, {:.1f} GFLOP/s\n", step_ms, samples_per_s,
              gflops);
   if (replicas > 1) fmt::print("{:.1f}% of {} times one replica\n", 100 * efficiency, replicas);
+  if (cores_at_once) {
+    fmt::print("{:.1f}% is what these cores do at once of arithmetic in registers\n",
+               100 * *cores_at_once);
+  }
   fmt::print("memory {} planned for a replica, {} held by the process at most\n",
              bytes_text(static_cast<double>(step.peak_bytes())),
              bytes_text(static_cast<double>(peak_rss_bytes())));
@@ -303,6 +332,7 @@ void run(const Options& options) {
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       contenders[i]->measure(steps[i] * (round + 1) / rounds - steps[i] * round / rounds);
     }
+    for (const auto& contender : contenders) contender->probe(contenders.front()->median_ms());
   }
   Json json;
   json["model"] = options.model;

@@ -134,6 +134,8 @@ TEST(Cli, BenchComparesNumbersOfReplicas) {
   EXPECT_EQ(one.at("efficiency"), 1.0);
   EXPECT_EQ(two.at("replicas"), 2);
   EXPECT_GT(two.at("efficiency").get<double>(), 0);
+  EXPECT_FALSE(one.contains("cores_at_once"));
+  EXPECT_GT(two.at("cores_at_once").get<double>(), 0);
   ASSERT_EQ(two.at("by_replica").size(), 2u);
   for (const auto& replica : two.at("by_replica")) EXPECT_NEAR(sum_of(replica), 1.0, 0.02);
   const std::string trace = program.text("trace.json");
