@@ -20,6 +20,7 @@ class Attrs {
 
   bool has(std::string_view name) const { return items_.find(name) != items_.end(); }
   void set(std::string name, Attr value) { items_[std::move(name)] = std::move(value); }
+  void remove(const std::string& name) { items_.erase(name); }
 
   // The value of an attribute; InternalError where it is missing or of another kind.
   std::int64_t integer(std::string_view name) const { return get<std::int64_t>(name); }

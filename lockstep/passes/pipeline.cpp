@@ -7,6 +7,7 @@
 #include "lockstep/passes/hand_on.h"
 #include "lockstep/passes/join_casts.h"
 #include "lockstep/passes/join_gradients.h"
+#include "lockstep/passes/join_pooling.h"
 #include "lockstep/passes/layout.h"
 #include "lockstep/passes/pointwise.h"
 
@@ -29,6 +30,7 @@ void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<FoldConstants>(backend));
   passes.push_back(std::make_unique<Fuse>(backend));
+  passes.push_back(std::make_unique<JoinPooling>(backend));
   passes.push_back(std::make_unique<JoinGradients>(backend));
   passes.push_back(std::make_unique<HandOn>(backend));
   if (backend.fuses_pointwise()) passes.push_back(std::make_unique<FusePointwise>());

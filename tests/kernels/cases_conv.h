@@ -124,6 +124,34 @@ inline std::vector<OpCase> conv_cases() {
          .differentiable = false,
          .timed = true});
   }
+  // Pooled at once, some images at a time where there are several.
+  struct Pooled {
+    std::string name;
+    Shape image, filter;
+    PoolOptions options = {};
+    bool timed = false;
+  };
+  const std::vector<Pooled> pooled{
+      {"pooled", {6, 10, 12, 3}, {3, 3, 3, 16}},
+      {"pooled_from_one_channel", {7, 9, 9, 1}, {3, 3, 1, 8}, {.window = {3, 3}}},
+      {"pooled_odd_channels",
+       {5, 8, 8, 2},
+       {3, 3, 2, 17},
+       {.window = {3, 3}, .padding = {1, 1, 1, 1}}},
+      {"pooled_window_beyond_a_byte", {2, 20, 20, 1}, {1, 1, 1, 8}, {.window = {17, 16}}},
+      {"pooled_timed", {64, 28, 28, 1}, {3, 3, 1, 32}, {}, true},
+      {"pooled_block_timed", {64, 14, 14, 32}, {3, 3, 32, 64}, {}, true},
+  };
+  for (const Pooled& row : pooled) {
+    cases.push_back({.name = row.name,
+                     .inputs = {f32(row.image), f32(row.filter), f32({row.filter[3]})},
+                     .build =
+                         [options = row.options](Graph&, CaseInputs in) {
+                           return max_pool(conv2d(in[0], in[1], in[2]), options);
+                         },
+                     .differentiable = false,
+                     .timed = row.timed});
+  }
   // The gradients are differentiable in their turn.
   cases.push_back({.name = "gradient_of_the_input",
                    .inputs = {f32({2, 2, 3, 4}), f32({3, 3, 3, 4})},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/graph/ops/pool.h"
 #include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/rules.h"
 
@@ -76,6 +77,7 @@ std::vector<ValueType> infer_conv(const OpCall& call) {
   require_same_dtype(call);
   const Shape shape = conv_shape(call.shape(0), call.shape(1), conv_options(call.attrs));
   if (call.inputs.size() > 2) require_type(call, 2, {call.dtype(0), {shape[3]}}, "the bias");
+  if (is_pooled(call.attrs)) return max_pool_types({call.dtype(0), shape}, pooling_of(call.attrs));
   const ValueType sums{DType::F32, {shape[3]}};
   if (call.attrs.has("statistics")) return {{call.dtype(0), shape}, sums, sums};
   return {{call.dtype(0), shape}};
@@ -97,7 +99,14 @@ std::vector<ValueType> infer_grad_input(const OpCall& call) {
 std::vector<ValueType> infer_grad_filter(const OpCall& call) {
   require_same_dtype(call);
   const Shape filter{call.attrs.ints("filter_shape")};
-  require_result(call.shape(1), call.shape(0), filter, call.attrs);
+  if (is_pooled(call.attrs)) {
+    const Shape y = conv_shape(call.shape(0), filter, conv_options(call.attrs));
+    const auto pooled = max_pool_types({call.dtype(1), y}, pooling_of(call.attrs));
+    require_type(call, 1, pooled[0], "the gradient");
+    require_type(call, 2, pooled[1], "the winners' places");
+  } else {
+    require_result(call.shape(1), call.shape(0), filter, call.attrs);
+  }
   std::vector<ValueType> types{{call.dtype(0), filter}};
   if (call.attrs.flag("with_bias")) types.push_back({call.dtype(0), {filter[3]}});
   return types;
@@ -161,7 +170,8 @@ Cost conv_cost(const Shape& y, const Shape& filter, double bytes) {
 }
 
 Cost cost_conv(const OpCall& call, std::span<const ValueType> outputs) {
-  return conv_cost(outputs[0].shape, call.shape(1), bytes_moved(call, outputs));
+  return conv_cost(conv_shape_of(call.shape(0), call.shape(1), call.attrs), call.shape(1),
+                   bytes_moved(call, outputs));
 }
 
 Cost cost_grad_input(const OpCall& call, std::span<const ValueType> outputs) {
@@ -169,7 +179,8 @@ Cost cost_grad_input(const OpCall& call, std::span<const ValueType> outputs) {
 }
 
 Cost cost_grad_filter(const OpCall& call, std::span<const ValueType> outputs) {
-  return conv_cost(call.shape(1), outputs[0].shape, bytes_moved(call, outputs));
+  return conv_cost(conv_shape_of(call.shape(0), outputs[0].shape, call.attrs), outputs[0].shape,
+                   bytes_moved(call, outputs));
 }
 
 }  // namespace
@@ -215,6 +226,31 @@ std::vector<Value> conv2d_grad_filter(Value x, Value dy, const Shape& filter, bo
   attrs.set("with_bias", with_bias);
   const std::array<Value, 2> inputs{x, dy};
   return x.graph().add(Op::Conv2DGradFilter, inputs, std::move(attrs));
+}
+
+bool is_pooled(const Attrs& conv) {
+  return conv.has("pool_window");
+}
+
+void set_pooling(Attrs& conv, const Attrs& pool) {
+  conv.set("pool_window", pool.ints("window"));
+  conv.set("pool_strides", pool.ints("strides"));
+  conv.set("pool_padding", pool.ints("padding"));
+}
+
+Attrs pooling_of(const Attrs& conv) {
+  return {{"window", conv.ints("pool_window")},
+          {"strides", conv.ints("pool_strides")},
+          {"padding", conv.ints("pool_padding")}};
+}
+
+Attrs without_pooling(Attrs conv) {
+  for (const char* name : {"pool_window", "pool_strides", "pool_padding"}) conv.remove(name);
+  return conv;
+}
+
+Shape conv_shape_of(const Shape& x, const Shape& filter, const Attrs& conv) {
+  return conv_shape(x, filter, conv_options(conv));
 }
 
 std::vector<OpDef> conv_ops() {

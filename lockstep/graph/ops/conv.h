@@ -29,7 +29,9 @@ struct ConvOptions {
 // x (N, H, W, C), filter (kh, kw, C / groups, O), bias (O) → (N, H', W', O). Depthwise is
 // groups = C. Attributes: strides, dilations, padding (Ints), groups; activation, alpha if any.
 // A backend may offer the extra statistics (an attribute): two more outputs, the sums of each
-// channel of the result and of its squares, (O) in f32.
+// channel of the result and of its squares, (O) in f32. And pool (set_pooling): the results are
+// those of max_pool on the result, which is never whole; the filter's gradient then takes the
+// gradient of the pooled result, and the winners' places as a third input.
 Value conv2d(Value x, Value filter, ConvOptions options = {});
 Value conv2d(Value x, Value filter, Value bias, ConvOptions options = {});
 
@@ -38,5 +40,14 @@ Value conv2d(Value x, Value filter, Value bias, ConvOptions options = {});
 Value conv2d_grad_input(Value dy, Value filter, const Shape& input, const ConvOptions& options);
 std::vector<Value> conv2d_grad_filter(Value x, Value dy, const Shape& filter, bool with_bias,
                                       const ConvOptions& options);
+
+// Whether a node pools its result, or undoes that first. How it does comes from the attributes of a
+// node of max_pool or its gradient, can be had as that has them, and the rest without them.
+bool is_pooled(const Attrs& conv);
+void set_pooling(Attrs& conv, const Attrs& pool);
+Attrs pooling_of(const Attrs& conv);
+Attrs without_pooling(Attrs conv);
+// The shape of a convolution's result, before it is pooled.
+Shape conv_shape_of(const Shape& x, const Shape& filter, const Attrs& conv);
 
 }  // namespace lockstep

@@ -1,10 +1,12 @@
 // Convolutions and their gradients by oneDNN. Layouts are its own choice: channels in blocks of the
 // vector width, filters to match. Groups: oneDNN splits the filter's output axis in two, which a
 // Layout cannot say, so grouped filters stay row-major and are reordered inside the kernel.
+#include "lockstep/graph/ops/conv.h"
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/onednn/activation.h"
 #include "lockstep/kernels/onednn/convolution.h"
 #include "lockstep/kernels/onednn/onednn.h"
+#include "lockstep/kernels/pooled_conv.h"
 
 namespace lockstep::onednn {
 namespace {
@@ -290,8 +292,13 @@ bool fuses(const KernelCall& call, std::string_view activation) {
   return keeps_padding(activation, call.out_shape(0)[3]);
 }
 
+// Nodes that pool as well have kernels of their own.
+bool is_plain(const KernelCall& call) {
+  return f32_and_not_empty(call) && !is_pooled(call.attrs());
+}
+
 bool is_forward(const KernelCall& call) {
-  return f32_and_not_empty(call) && fuses(call, call.attrs().text_or_empty("activation"));
+  return is_plain(call) && fuses(call, call.attrs().text_or_empty("activation"));
 }
 
 NodeLayouts forward_layouts(const KernelCall& call, Way way) {
@@ -317,7 +324,7 @@ NodeLayouts grad_input_layouts(const KernelCall& call, Way way) {
 }
 
 NodeLayouts grad_filter_layouts(const KernelCall& call, Way way) {
-  if (!f32_and_not_empty(call)) return {};
+  if (!is_plain(call)) return {};
   const Convolution conv = grad_filter_of(call, way);
   const auto desc = conv.grad_filter(any_desc(conv.image, kImageAxes), conv.any_filter(),
                                      any_desc(conv.result, kImageAxes));
@@ -339,7 +346,11 @@ KernelDef forward_def(std::string_view name) {
           .make = [](const KernelCall& call) { return make_forward(call, kWay); },
           .workspace_bytes = [](const KernelCall& call) { return forward_workspace(call, kWay); },
           .layouts = [](const KernelCall& call) { return forward_layouts(call, kWay); },
-          .fuses_activation = fuses};
+          .fuses_activation = fuses,
+          .offers =
+              [](const KernelCall& call, std::string_view extra) {
+                return extra == "pool" && fits_between(call.out_shape(0));
+              }};
 }
 
 template <Way kWay>
@@ -361,11 +372,16 @@ KernelDef grad_filter_def(std::string_view name) {
       .name = name,
       .supports =
           [](const KernelCall& call) {
-            return f32_and_not_empty(call) && (kWay == Way::First || grad_filter_desc(call, kWay));
+            return is_plain(call) && (kWay == Way::First || grad_filter_desc(call, kWay));
           },
       .make = [](const KernelCall& call) { return make_grad_filter(call, kWay); },
       .workspace_bytes = [](const KernelCall& call) { return grad_filter_workspace(call, kWay); },
-      .layouts = [](const KernelCall& call) { return grad_filter_layouts(call, kWay); }};
+      .layouts = [](const KernelCall& call) { return grad_filter_layouts(call, kWay); },
+      // Of images with one channel: oneDNN's own are slower on a few images at a time.
+      .offers =
+          [](const KernelCall& call, std::string_view extra) {
+            return extra == "pool" && is_thin_conv(call) && fits_between(call.in_shape(1));
+          }};
 }
 
 }  // namespace

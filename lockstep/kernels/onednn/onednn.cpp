@@ -4,11 +4,13 @@
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/kernels/pooled_conv.h"
 
 namespace lockstep {
 
 void add_onednn_kernels(KernelLibrary& library) {
   onednn::add_matmul(library);
+  add_pooled_conv(library);
   onednn::add_thin_conv(library);
   onednn::add_conv(library);
   onednn::add_pool(library);

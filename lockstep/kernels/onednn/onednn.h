@@ -66,6 +66,9 @@ class PrimitiveKernel final : public Kernel {
 // Attributes with which a primitive takes its scratch memory from the plan.
 dnnl::primitive_attr user_scratchpad();
 
+// Whether a filter's gradient is one that thin_conv.cpp computes, once dy lies in blocks.
+bool is_thin_conv(const KernelCall& call);
+
 // Whether all of a node's floating inputs and outputs are f32 and it has elements to compute.
 bool f32_and_not_empty(const KernelCall& call);
 

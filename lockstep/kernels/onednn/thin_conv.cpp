@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/graph/ops/conv.h"
 #include "lockstep/kernels/onednn/lanes.h"
 #include "lockstep/kernels/onednn/onednn.h"
 #include "lockstep/kernels/onednn/tiles.h"
@@ -83,14 +84,9 @@ Thin thin_of(const KernelCall& call) {
   return t;
 }
 
-bool is_thin(const KernelCall& call) {
-  const Shape& filter = call.out_shape(0);
-  return f32_and_not_empty(call) && call.in_shape(0)[3] == 1 && filter[0] * filter[1] <= 64 &&
-         call.attrs().integer("groups") == 1 && (filter[3] % 16 == 0 || filter[3] % 8 == 0);
-}
-
 bool supports(const KernelCall& call) {
-  if (!is_thin(call) || !call.input(0).layout.row_major() || !call.output(0).layout.row_major()) {
+  if (!is_thin_conv(call) || !call.input(0).layout.row_major() ||
+      !call.output(0).layout.row_major()) {
     return false;
   }
   const std::optional<Tiles> tiles = tiles_of(call.in_shape(1), call.input(1).layout);
@@ -100,7 +96,7 @@ bool supports(const KernelCall& call) {
 // dy as it comes, where that is in blocks; nothing to say otherwise.
 NodeLayouts layouts(const KernelCall& call) {
   const Layout& dy = call.input(1).layout;
-  if (!is_thin(call) || dy.row_major() || !tiles_of(call.in_shape(1), dy)) return {};
+  if (!is_thin_conv(call) || dy.row_major() || !tiles_of(call.in_shape(1), dy)) return {};
   return {{{}, dy}, std::vector<Layout>(call.node.outputs.size())};
 }
 
@@ -143,6 +139,13 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
 }
 
 }  // namespace
+
+bool is_thin_conv(const KernelCall& call) {
+  const Shape& filter = call.out_shape(0);
+  return f32_and_not_empty(call) && !is_pooled(call.attrs()) && call.in_shape(0)[3] == 1 &&
+         filter[0] * filter[1] <= 64 && call.attrs().integer("groups") == 1 &&
+         (filter[3] % 16 == 0 || filter[3] % 8 == 0);
+}
 
 void add_thin_conv(KernelLibrary& library) {
   library.add(Op::Conv2DGradFilter, {.name = "cpu.thin_conv2d_grad_filter",

@@ -5,6 +5,8 @@
 #include <array>
 
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/graph/ops/conv.h"
+#include "lockstep/kernels/pooled_conv.h"
 #include "lockstep/kernels/reference/floating.h"
 #include "lockstep/kernels/reference/fused_activation.h"
 #include "lockstep/kernels/reference/reference.h"
@@ -280,19 +282,24 @@ std::unique_ptr<Kernel> make_grad_filter(const KernelCall& call) {
   return make_floating(call, [&](auto zero) { return make_grad_filter_of<decltype(zero)>(call); });
 }
 
+bool supports_plain(const KernelCall& call) {
+  return supports_floating(call) && !is_pooled(call.attrs());
+}
+
 }  // namespace
 
 void add_reference_conv(KernelLibrary& library) {
+  add_reference_pooled_conv(library);
   library.add(Op::Conv2D,
               {.name = "reference.conv2d",
-               .supports = supports_floating,
+               .supports = supports_plain,
                .make = make_conv,
                .fuses_activation = [](const KernelCall&, std::string_view) { return true; }});
   library.add(Op::Conv2DGradInput, {.name = "reference.conv2d_grad_input",
                                     .supports = supports_floating,
                                     .make = make_grad_input});
   library.add(Op::Conv2DGradFilter, {.name = "reference.conv2d_grad_filter",
-                                     .supports = supports_floating,
+                                     .supports = supports_plain,
                                      .make = make_grad_filter});
 }
 
