@@ -19,7 +19,7 @@ using KernelsOf = const KernelLibrary& (*)();
 
 // How many threads can work beside one another here; the same in every plan of a process.
 std::int64_t most_lanes() {
-  constexpr std::int64_t kMost = 16;
+  constexpr std::int64_t kMost = 64;
   return std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kMost);
 }
 
@@ -99,13 +99,15 @@ struct Pair {
   }
 };
 
-// How many images at a time: as many as fit, and divide all.
+// How many images at a time: as many as fit, and divide all. Going forward, where nothing is added
+// up over them, few enough that every thread has some.
 template <bool kWhole>
 std::int64_t images_at_a_time(const KernelCall& call) {
   const std::int64_t all = call.in_shape(0)[0];
   if (kWhole || all == 0) return all;
   const Shape y = conv_shape_of(call.in_shape(0), filter_of(call), call.attrs());
   std::int64_t images = std::clamp<std::int64_t>(kMostBytes / bytes_of_image(y), 1, all);
+  if (!is_backward(call)) images = std::clamp<std::int64_t>(all / most_lanes(), 1, images);
   while (all % images != 0) --images;
   return images;
 }
@@ -145,6 +147,10 @@ class PooledKernel final : public Kernel {
         seconds_(firsts_.size()) {
     for (auto& kernel : firsts_) kernel = library.make(pair_.graph, pair_.first());
     for (auto& kernel : seconds_) kernel = library.make(pair_.graph, pair_.second());
+    // oneDNN's gradients of filters may not run beside one another on threads of a loop.
+    const KernelDef& second = library.find({pair_.graph, pair_.second(), library.context()});
+    ensure(!backward_ || pair_.chunks == 1 || second.name.starts_with("cpu."),
+           "[conv2d] {}: a pooled gradient would be computed by {}", call.node.name, second.name);
     for (std::size_t i = 0; i < call.in_count(); ++i) {
       const bool moves = Pair::is_by_image(call, i);
       steps_.push_back(moves ? pair_.graph.bytes(pair_.graph.inputs()[i].second) : 0);
@@ -251,8 +257,15 @@ NodeLayouts layouts(const KernelCall& call) {
     return lies_by_image(pair.graph.type(id).shape, layout) ? layout : Layout{};
   };
   NodeLayouts first = library.layouts(pair.graph, pair.first());
-  pair.graph.info(pair.between).layout = by_image(pair.between, first.outputs[0]);
+  Layout& between = pair.graph.info(pair.between).layout;
+  between = by_image(pair.between, first.outputs[0]);
   NodeLayouts second = library.layouts(pair.graph, pair.second());
+  if (is_backward(call) && between.row_major()) {
+    // Nobody has decided yet: as the convolution would like it.
+    between = by_image(pair.between, second.inputs[1]);
+    first.inputs = {between, between};
+    second = library.layouts(pair.graph, pair.second());
+  }
   if (is_backward(call)) {
     const Node& unpool = pair.first();
     return {
@@ -287,7 +300,7 @@ KernelDef definition(std::string_view name) {
               [](const KernelCall& call) {
                 return Places(pair_of<kWhole>(call), kKernels(), is_backward(call)).bytes;
               },
-          .layouts = layouts<kKernels, kWhole>};
+          .layouts = kWhole ? nullptr : layouts<kKernels, kWhole>};
 }
 
 }  // namespace

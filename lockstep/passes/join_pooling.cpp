@@ -27,7 +27,8 @@ class Joining {
     const NodeId next = uses_.only(conv.outputs[0]);
     if (next < 0 || conv.outputs.size() > 1 || conv.attrs.has("activation")) return;
     const Node& pool = graph_.node(next);
-    if (pool.op != Op::MaxPool || !backend_.offers(graph_, conv, "pool")) return;
+    if (pool.op != Op::MaxPool || !fit_a_byte(pool.outputs[1])) return;
+    if (!backend_.offers(graph_, conv, "pool")) return;
     units_.replace({n, next},
                    {conv.name, Op::Conv2D, with_pooling(conv, pool), conv.inputs, pool.outputs});
   }
@@ -38,13 +39,16 @@ class Joining {
     const NodeId before = graph_.info(dy).producer;
     const Node& unpool = graph_.node(before);
     if (unpool.op != Op::MaxPoolGrad || uses_.only(dy) != n) return;
-    if (!backend_.offers(graph_, grad, "pool")) return;
+    if (!fit_a_byte(unpool.inputs[1]) || !backend_.offers(graph_, grad, "pool")) return;
     units_.replace({before, n}, {grad.name,
                                  Op::Conv2DGradFilter,
                                  with_pooling(grad, unpool),
                                  {grad.inputs[0], unpool.inputs[0], unpool.inputs[1]},
                                  grad.outputs});
   }
+
+  // The winners' places in windows that are not huge.
+  bool fit_a_byte(ValueId places) const { return graph_.type(places).dtype == DType::U8; }
 
   static Attrs with_pooling(const Node& conv, const Node& pool) {
     Attrs attrs = conv.attrs;

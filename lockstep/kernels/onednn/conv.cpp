@@ -6,6 +6,7 @@
 #include "lockstep/kernels/onednn/activation.h"
 #include "lockstep/kernels/onednn/convolution.h"
 #include "lockstep/kernels/onednn/onednn.h"
+#include "lockstep/kernels/onednn/tiles.h"
 #include "lockstep/kernels/pooled_conv.h"
 
 namespace lockstep::onednn {
@@ -335,6 +336,13 @@ NodeLayouts grad_filter_layouts(const KernelCall& call, Way way) {
   return wish;
 }
 
+// Whether a convolution's result, the last of these layouts, is in blocks of channels without
+// padding: so pooling takes it as oneDNN likes it.
+bool fills_blocks(const Shape& result, const std::vector<Layout>& layouts) {
+  return !layouts.empty() && !layouts.back().row_major() &&
+         tiles_of(result, layouts.back()).has_value();
+}
+
 // The first way takes any layouts; another those in which oneDNN has it.
 template <Way kWay>
 KernelDef forward_def(std::string_view name) {
@@ -349,7 +357,8 @@ KernelDef forward_def(std::string_view name) {
           .fuses_activation = fuses,
           .offers =
               [](const KernelCall& call, std::string_view extra) {
-                return extra == "pool" && fits_between(call.out_shape(0));
+                return extra == "pool" && fits_between(call.out_shape(0)) &&
+                       fills_blocks(call.out_shape(0), forward_layouts(call, kWay).outputs);
               }};
 }
 
@@ -380,7 +389,8 @@ KernelDef grad_filter_def(std::string_view name) {
       // Of images with one channel: oneDNN's own are slower on a few images at a time.
       .offers =
           [](const KernelCall& call, std::string_view extra) {
-            return extra == "pool" && is_thin_conv(call) && fits_between(call.in_shape(1));
+            return extra == "pool" && is_thin_conv(call) && fits_between(call.in_shape(1)) &&
+                   fills_blocks(call.in_shape(1), grad_filter_layouts(call, kWay).inputs);
           }};
 }
 

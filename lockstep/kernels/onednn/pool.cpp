@@ -134,9 +134,14 @@ bool supports(const KernelCall& call) {
 }
 
 // The first input's layout that Tiles can describe and that is not row-major: of a gradient, that
-// is dy's or, where that came back row-major, the winners'.
+// is dy's or, where that came back row-major, the winners'. Nothing to say where those do not fit a
+// byte.
 NodeLayouts layouts(const KernelCall& call) {
-  if (!f32_and_not_empty(call)) return {};
+  const auto in_words = [&](ValueId id) { return call.graph.type(id).dtype == DType::I32; };
+  if (!f32_and_not_empty(call) || std::ranges::any_of(call.node.inputs, in_words) ||
+      std::ranges::any_of(call.node.outputs, in_words)) {
+    return {};
+  }
   Layout chosen;
   for (ValueId id : call.node.inputs) {
     const ValueInfo& value = call.graph.info(id);
