@@ -1,9 +1,9 @@
 // CoreProbe: how much of its speed alone a machine's core has when others compute beside it.
 //
-// The work is arithmetic in registers: replicas that share no memory, no cache and no lock lose as
-// much. What is missing (siblings and neighbours on the host, the clock of a warm chip) is the
-// machine's, and a second replica cannot bring more. As replicas do behind each step, all wait for
-// the last one behind each piece of work.
+// The work is arithmetic in registers: replicas that share no memory, no cache and no lock would
+// lose about as much. What is missing (siblings and neighbours on the host, the clock of a warm
+// chip) is the machine's. As replicas do behind each step, all wait for the last one behind each
+// piece of work; pieces much shorter than a step show more waiting than it would.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBytes = 448 * 1024;  // between the two: about half of a core's cache
+// What lies between the two, at most: less than half of a core's cache of 1 MiB.
+constexpr std::int64_t kMostBytes = 448 * 1024;
 constexpr std::size_t kAlignment = 64;
 
 using KernelsOf = const KernelLibrary& (*)();
@@ -53,7 +54,7 @@ struct Pair {
     std::vector<Value> inputs;
     for (std::size_t i = 0; i < call.in_count(); ++i) {
       ValueType type = call.input(i).type;
-      if (is_by_image(call, i)) type.shape = with_images(type.shape, images);
+      if (is_by_image(call, i)) type.shape = type.shape.with(0, images);
       inputs.push_back(graph.input(fmt::format("x{}", i), type));
       graph.info(inputs.back().id()).layout = call.input(i).layout;
     }
@@ -90,13 +91,6 @@ struct Pair {
   Graph graph;
   ValueId between = -1;
   std::int64_t chunks = 0;
-
- private:
-  static Shape with_images(const Shape& shape, std::int64_t images) {
-    Ints dims = ints(shape);
-    dims[0] = images;
-    return Shape{dims};
-  }
 };
 
 // How many images at a time: as many as fit, and divide all. Going forward, where nothing is added
@@ -248,10 +242,10 @@ bool lies_by_image(const ValueInfo& value) {
 }
 
 // What the two kernels would like; what is between lies as the pooling wants it.
-template <KernelsOf kKernels, bool kWhole>
+template <KernelsOf kKernels>
 NodeLayouts layouts(const KernelCall& call) {
   if (!is_pooled(call.attrs())) return {};
-  Pair pair(call, images_at_a_time<kWhole>(call));
+  Pair pair(call, images_at_a_time<false>(call));
   const KernelLibrary& library = kKernels();
   const auto by_image = [&](ValueId id, const Layout& layout) {
     return lies_by_image(pair.graph.type(id).shape, layout) ? layout : Layout{};
@@ -300,7 +294,7 @@ KernelDef definition(std::string_view name) {
               [](const KernelCall& call) {
                 return Places(pair_of<kWhole>(call), kKernels(), is_backward(call)).bytes;
               },
-          .layouts = kWhole ? nullptr : layouts<kKernels, kWhole>};
+          .layouts = kWhole ? nullptr : layouts<kKernels>};
 }
 
 }  // namespace
