@@ -327,7 +327,8 @@ void run(const Options& options) {
     contenders.push_back(std::make_unique<Contender>(options, replicas, most, batch));
     steps.push_back(steps_for(options, *contenders.back()));
   }
-  const std::int64_t rounds = counts.size() == 1 ? 1 : kRounds;
+  const std::int64_t rounds =
+      counts.size() == 1 ? 1 : std::min(kRounds, *std::min_element(steps.begin(), steps.end()));
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       contenders[i]->measure(steps[i] * (round + 1) / rounds - steps[i] * round / rounds);

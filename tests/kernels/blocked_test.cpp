@@ -1,5 +1,7 @@
 #include "kernels/blocked_cases.h"
 
+#include <algorithm>
+
 #include "kernels/op_case_check.h"
 
 namespace lockstep {
@@ -76,6 +78,23 @@ TEST(BlockedCases, PoolsAndNormsBehindAConvolutionReadBlocks) {
   for (const OpCase& op_case : blocked_norm_cases()) {
     EXPECT_EQ(chosen_for(op_case, Op::BatchNorm, 0).block, expected(op_case)) << op_case.name;
     EXPECT_EQ(chosen_for(op_case, Op::BatchNormGrad, 1).block, expected(op_case)) << op_case.name;
+  }
+}
+
+// The gradient of a norm reads beta in place of an image of which it needs the sign, and the
+// summands of a sum that nobody else reads.
+TEST(BlockedCases, GradientsOfNormsSweepNoMoreImagesThanTheyNeed) {
+  if (!has_vector_kernels()) GTEST_SKIP() << "built without oneDNN";
+  for (const OpCase& op_case : blocked_norm_cases()) {
+    Graph graph = build_graph(op_case, DType::F32).graph;
+    optimize(graph, cpu_kernels());
+    const auto found = std::ranges::find(graph.nodes(), Op::BatchNormGrad, &Node::op);
+    ASSERT_NE(found, graph.nodes().end()) << op_case.name;
+    const bool masks = op_case.name.find("_relu") != std::string::npos;
+    const bool adds = op_case.name.find("_residual") != std::string::npos;
+    EXPECT_EQ(found->attrs.has("beta"), masks && !adds) << op_case.name;
+    EXPECT_EQ(found->attrs.has("summands"), op_case.name.find("_twice") != std::string::npos)
+        << op_case.name;
   }
 }
 

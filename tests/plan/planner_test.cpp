@@ -54,6 +54,28 @@ TEST(Planner, AnInputThatIsReadLaterIsNotWrittenOver) {
             plan.values[static_cast<std::size_t>(negative_id)].offset);
 }
 
+TEST(Planner, AResidualsGradientIsWrittenOverDyAndDxOverX) {
+  Graph graph;
+  const ValueType image{DType::F32, Shape{2, 4, 4, 8}};
+  const Value channels = graph.input("channels", {DType::F32, Shape{8}});
+  const Value dy = exp(graph.input("dy", image));
+  const Value x = exp(graph.input("x", image));
+  const Value y = graph.input("y", image);
+  const ValueId dy_id = dy.id();
+  const ValueId x_id = x.id();
+  const auto results =
+      graph.add(Op::BatchNormGrad, std::vector<Value>{dy, x, channels, channels, channels, y},
+                {{"epsilon", 1e-3}, {"activation", "relu"}, {"residual", true}});
+  graph.output("dx", results[0]);
+  graph.output("dresidual", results[3]);
+  const Plan plan = make_plan(std::move(graph), reference_kernels());
+  const auto offset_of = [&](ValueId id) {
+    return plan.values[static_cast<std::size_t>(id)].offset;
+  };
+  EXPECT_EQ(place_of(plan, "dx").offset, offset_of(x_id));
+  EXPECT_EQ(place_of(plan, "dresidual").offset, offset_of(dy_id));
+}
+
 TEST(Planner, AReshapeCostsNoStepAndNoMemory) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, Shape{4, 25}});

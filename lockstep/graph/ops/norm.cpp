@@ -75,6 +75,11 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   return types;
 }
 
+// Of a gradient.
+bool has_residual(const Attrs& attrs) {
+  return attrs.has("residual") && attrs.flag("residual");
+}
+
 // (dy, x, mean, variance, gamma[, y][, places, winners][, dy2]): y, or what stands for it, where an
 // activation is fused; the others where the backend reads them (norm.h).
 std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
@@ -113,10 +118,16 @@ std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
     require_channels(call, 1, channels, 8, "the projection's variance");
     require_channels(call, 1, channels, 9, "the projection's gamma");
     types.insert(types.end(), {call.inputs[1], channels, channels});
-  } else if (call.attrs.has("residual") && call.attrs.flag("residual")) {
+  } else if (has_residual(call.attrs)) {
     types.push_back(call.inputs[1]);
   }
   return types;
+}
+
+// The gradient of a residual is written by a first sweep over what dx is computed from by a second.
+std::vector<std::pair<int, int>> in_place_batch_norm_grad(const OpCall& call) {
+  if (has_residual(call.attrs) && !call.attrs.has("projection")) return {{0, 3}, {1, 0}, {0, 0}};
+  return {{0, 0}};
 }
 
 // By the elements of x: dy has fewer behind a pooling.
@@ -233,7 +244,7 @@ std::vector<OpDef> norm_ops() {
            .precision = PrecisionRule::Follow,
            .infer = infer_batch_norm_grad,
            .cost = cost_batch_norm_grad,
-           .in_place = {{0, 0}},
+           .find_in_place = in_place_batch_norm_grad,
            .f32_inputs = {2, 3, 4}},
           {.op = Op::BatchNormInference,
            .name = "batch_norm_inference",

@@ -5,11 +5,18 @@
 
 #include "lockstep/base/vectorized.h"
 
+// Behind a lambda's parameters: it becomes part of its caller, and is compiled as that is.
+#define LOCKSTEP_INLINE_LAMBDA __attribute__((always_inline))
+
 namespace lockstep::onednn {
 
-// Vectors as wide as a block of channels.
+// Vectors as wide as a block of channels, and of one.
 template <int kLanes>
 struct Lanes;
+template <>
+struct Lanes<1> {
+  typedef float Floats __attribute__((vector_size(4)));
+};
 template <>
 struct Lanes<8> {
   typedef float Floats __attribute__((vector_size(32)));

@@ -5,15 +5,17 @@
 // Forward reads x twice (statistics, result), the first time tile by tile: a tile's mean and its
 // squared distances from that mean are taken while it is in the cache, and tiles are joined in
 // double in a fixed order (Chan, Golub, LeVeque 1979), so the statistics do not depend on the
-// number of threads. Backward reads (dy, x, y) twice: once for the two sums, once for dx.
+// number of threads. Backward reads (dy, x) twice: once for the two sums, once for dx. ReLU's mask
+// follows from x; with a residual it does not, and y is read, once: the masked gradient, which is
+// also the residual's, is what dx is computed from. Where dy would be a sum that nobody else reads,
+// its two summands are read instead. All sweeps go from the first tile to the last: second ones the
+// other way round, to begin with what the first have left in the cache, were measured to be slower.
 //
 // Layouts: whatever `Tiles` can describe; all values of a node in the same one.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/vectorized.h"
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/norm_tiles.h"
 #include "lockstep/kernels/onednn/onednn.h"
@@ -21,108 +23,6 @@
 
 namespace lockstep::onednn {
 namespace {
-
-constexpr std::int64_t kMostLanes = 64;  // rows wider than this are swept in strips of it
-
-// Calls f(strip begin, strip width) for strips of at most kMostLanes lanes.
-template <class F>
-void for_strips(std::int64_t lanes, F&& f) {
-  for (std::int64_t lane = 0; lane < lanes; lane += kMostLanes) {
-    f(lane, std::min(kMostLanes, lanes - lane));
-  }
-}
-
-// mean[l] and m2[l] (sum of squared distances from it) of each lane of a tile.
-LOCKSTEP_VECTORIZED
-void tile_statistics(const float* x, std::int64_t rows, std::int64_t lanes, float* mean,
-                     float* m2) {
-  for_strips(lanes, [&](std::int64_t lane, std::int64_t width) {
-    float sum[kMostLanes] = {};
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const float* row = x + r * lanes + lane;
-      for (std::int64_t l = 0; l < width; ++l) sum[l] += row[l];
-    }
-    float centre[kMostLanes];
-    for (std::int64_t l = 0; l < width; ++l) centre[l] = sum[l] / static_cast<float>(rows);
-    float squares[kMostLanes] = {};
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const float* row = x + r * lanes + lane;
-      for (std::int64_t l = 0; l < width; ++l) {
-        const float distance = row[l] - centre[l];
-        squares[l] += distance * distance;
-      }
-    }
-    std::memcpy(mean + lane, centre, static_cast<std::size_t>(width) * sizeof(float));
-    std::memcpy(m2 + lane, squares, static_cast<std::size_t>(width) * sizeof(float));
-  });
-}
-
-// Sums of g and of g * (x - mean) over a tile, where g = dy, masked by y > 0 under a ReLU. With
-// `masked`, g is also written there.
-template <bool kRelu, bool kKeep, int kLanes>
-LOCKSTEP_INLINE void strip_sums(const float* dy, const float* x, const float* y, float* masked,
-                                std::int64_t rows, std::int64_t lanes, std::int64_t width,
-                                const float* mean, float* sum, float* product) {
-  const std::int64_t n = kLanes > 0 ? kLanes : width;
-  float s[kLanes > 0 ? kLanes : kMostLanes] = {};
-  float p[kLanes > 0 ? kLanes : kMostLanes] = {};
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t l = 0; l < n; ++l) {
-      const std::int64_t i = r * lanes + l;
-      float g = dy[i];
-      if constexpr (kRelu) g = y[i] > 0.0f ? g : 0.0f;
-      if constexpr (kKeep) masked[i] = g;
-      s[l] += g;
-      p[l] += g * (x[i] - mean[l]);
-    }
-  }
-  for (std::int64_t l = 0; l < n; ++l) {
-    sum[l] = s[l];
-    product[l] = p[l];
-  }
-}
-
-template <bool kRelu, bool kKeep>
-LOCKSTEP_VECTORIZED void tile_sums(const float* dy, const float* x, const float* y, float* masked,
-                                   std::int64_t rows, std::int64_t lanes, const float* mean,
-                                   float* sum, float* product) {
-  if (lanes == 8) {
-    strip_sums<kRelu, kKeep, 8>(dy, x, y, masked, rows, 8, 8, mean, sum, product);
-    return;
-  }
-  for_strips(lanes, [&](std::int64_t lane, std::int64_t width) {
-    strip_sums<kRelu, kKeep, 0>(dy + lane, x + lane, kRelu ? y + lane : y,
-                                kKeep ? masked + lane : masked, rows, lanes, width, mean + lane,
-                                sum + lane, product + lane);
-  });
-}
-
-// dx = a * g + b * x + c.
-template <bool kRelu, int kLanes>
-LOCKSTEP_INLINE void tile_dx(const float* dy, const float* x, const float* y, float* dx,
-                             std::int64_t rows, std::int64_t lanes, const float* a, const float* b,
-                             const float* c) {
-  const std::int64_t n = kLanes > 0 ? kLanes : lanes;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t l = 0; l < n; ++l) {
-      const std::int64_t i = r * n + l;
-      float g = dy[i];
-      if constexpr (kRelu) g = y[i] > 0.0f ? g : 0.0f;
-      dx[i] = a[l] * g + b[l] * x[i] + c[l];
-    }
-  }
-}
-
-template <bool kRelu>
-LOCKSTEP_VECTORIZED void any_tile_dx(const float* dy, const float* x, const float* y, float* dx,
-                                     std::int64_t rows, std::int64_t lanes, const float* a,
-                                     const float* b, const float* c) {
-  if (lanes == 8) {
-    tile_dx<kRelu, 8>(dy, x, y, dx, rows, lanes, a, b, c);
-  } else {
-    tile_dx<kRelu, 0>(dy, x, y, dx, rows, lanes, a, b, c);
-  }
-}
 
 // Tiles of one channel group, as they are numbered: f(index of the tile, its rows).
 template <class F>
@@ -144,11 +44,21 @@ std::size_t workspace_for(const Tiles& tiles, std::int64_t coefficients) {
          sizeof(float);
 }
 
+// y = x * scale + shift. From statistics in f32, so that the gradient finds the same bits again.
+struct Affine {
+  float scale;
+  float shift;
+};
+Affine affine_of(float gamma, float beta, float mean, float variance, double epsilon) {
+  const double factor = gamma / std::sqrt(variance + epsilon);
+  return {static_cast<float>(factor), static_cast<float>(beta - mean * factor)};
+}
+
 struct Forward {
   Tiles tiles;
   double epsilon;
   bool residual;
-  TileResult result;
+  NormSweeps sweeps;
 
   void operator()(const Binding& binding) const {
     const float* x = binding.in<float>(0);
@@ -166,8 +76,8 @@ struct Forward {
     parallel_for(tiles.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const Tiles::Tile tile = tiles.tile(t);
-        tile_statistics(x + tile.begin, tile.rows, tiles.lanes, means + t * tiles.lanes,
-                        squares + t * tiles.lanes);
+        sweeps.statistics(x + tile.begin, tile.rows, tiles.lanes, means + t * tiles.lanes,
+                          squares + t * tiles.lanes);
       }
     });
     for (std::int64_t group = 0; group < tiles.groups; ++group) {
@@ -186,16 +96,16 @@ struct Forward {
         const std::int64_t c = group * tiles.lanes + lane;
         mean[c] = static_cast<float>(centre);
         variance[c] = static_cast<float>(m2 / count);
-        const double factor = gamma[c] / std::sqrt(m2 / count + epsilon);
-        scale[c] = static_cast<float>(factor);
-        shift[c] = static_cast<float>(beta[c] - centre * factor);
+        const Affine affine = affine_of(gamma[c], beta[c], mean[c], variance[c], epsilon);
+        scale[c] = affine.scale;
+        shift[c] = affine.shift;
       }
     }
     parallel_for(tiles.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const Tiles::Tile tile = tiles.tile(t);
-        result(x + tile.begin, residual ? added + tile.begin : nullptr, y + tile.begin, tile.rows,
-               tiles.lanes, scale + tile.channel, shift + tile.channel);
+        sweeps.result(x + tile.begin, residual ? added + tile.begin : nullptr, y + tile.begin,
+                      tile.rows, tiles.lanes, scale + tile.channel, shift + tile.channel);
       }
     });
   }
@@ -204,35 +114,52 @@ struct Forward {
 struct Backward {
   Tiles tiles;
   double epsilon;
-  bool relu;
-  bool residual;
+  NormGradForm form;
+  NormGradSweeps sweeps;
 
   void operator()(const Binding& binding) const {
+    const bool from_input = form.mask == NormMask::FromInput;
+    const bool from_result = form.mask == NormMask::FromResult;
+    const std::int64_t channels = tiles.groups * tiles.lanes;
     const float* dy = binding.in<float>(0);
+    const float* dy2 = form.two ? binding.in<float>(6) : nullptr;
     const float* x = binding.in<float>(1);
     const float* mean = binding.in<float>(2);
     const float* variance = binding.in<float>(3);
     const float* gamma = binding.in<float>(4);
-    const float* y = relu ? binding.in<float>(5) : nullptr;
+    const float* beta = from_input ? binding.in<float>(5) : nullptr;
+    const float* y = from_result ? binding.in<float>(5) : nullptr;
     float* dx = binding.out<float>(0);
     float* dgamma = binding.out<float>(1);
     float* dbeta = binding.out<float>(2);
-    float* masked = residual ? binding.out<float>(3) : nullptr;
+    float* kept = form.keep ? binding.out<float>(3) : nullptr;
     float* sums = reinterpret_cast<float*>(binding.workspace);
     float* products = sums + tiles.count() * tiles.lanes;
     float* a = products + tiles.count() * tiles.lanes;
-    float* b = a + tiles.groups * tiles.lanes;
-    float* c = b + tiles.groups * tiles.lanes;
+    float* b = a + channels;
+    float* c = b + channels;
+    float* scale = c + channels;
+    float* shift = scale + channels;
 
-    const auto sum_tile = residual ? tile_sums<true, true>
-                          : relu   ? tile_sums<true, false>
-                                   : tile_sums<false, false>;
+    const auto at = [](auto* values, std::int64_t place) {
+      return values == nullptr ? nullptr : values + place;
+    };
+    const auto read = [&](const Tiles::Tile& tile) {
+      return NormGradTile{
+          dy + tile.begin,      at(dy2, tile.begin),  x + tile.begin,       at(y, tile.begin),
+          scale + tile.channel, shift + tile.channel, at(kept, tile.begin), tile.rows,
+          tiles.lanes};
+    };
+    for (std::int64_t i = 0; from_input && i < channels; ++i) {
+      const Affine affine = affine_of(gamma[i], beta[i], mean[i], variance[i], epsilon);
+      scale[i] = affine.scale;
+      shift[i] = affine.shift;
+    }
     parallel_for(tiles.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const Tiles::Tile tile = tiles.tile(t);
-        sum_tile(dy + tile.begin, x + tile.begin, relu ? y + tile.begin : nullptr,
-                 residual ? masked + tile.begin : nullptr, tile.rows, tiles.lanes,
-                 mean + tile.channel, sums + t * tiles.lanes, products + t * tiles.lanes);
+        sweeps.sums(read(tile), mean + tile.channel, sums + t * tiles.lanes,
+                    products + t * tiles.lanes);
       }
     });
     const double count = static_cast<double>(tiles.images * tiles.rows);
@@ -255,16 +182,13 @@ struct Backward {
         c[i] = static_cast<float>(-factor * sum / count - slope * mean[i]);
       }
     }
-    // With a residual the masked gradient has been written already and needs no mask again.
-    const bool mask = relu && !residual;
-    const float* source = residual ? masked : dy;
-    const auto dx_tile = mask ? any_tile_dx<true> : any_tile_dx<false>;
     parallel_for(tiles.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const Tiles::Tile tile = tiles.tile(t);
-        dx_tile(source + tile.begin, x + tile.begin, mask ? y + tile.begin : nullptr,
-                dx + tile.begin, tile.rows, tiles.lanes, a + tile.channel, b + tile.channel,
-                c + tile.channel);
+        NormGradTile source = read(tile);
+        if (form.keep) source.dy = source.kept;
+        sweeps.gradient(source, dx + tile.begin, a + tile.channel, b + tile.channel,
+                        c + tile.channel);
       }
     });
   }
@@ -312,21 +236,37 @@ Tiles tiles_for(const KernelCall& call) {
 std::unique_ptr<Kernel> make_forward(const KernelCall& call) {
   const bool residual = call.in_count() > 3;
   return make_kernel(Forward{tiles_for(call), call.attrs().real("epsilon"), residual,
-                             tile_result_for(residual, is_relu(call))});
+                             norm_sweeps(is_relu(call), residual)});
+}
+
+NormGradForm grad_form_of(const KernelCall& call) {
+  NormGradForm form;
+  if (is_relu(call)) {
+    form.mask = call.attrs().has("beta") ? NormMask::FromInput : NormMask::FromResult;
+  }
+  form.keep = call.node.outputs.size() > 3;
+  form.two = call.attrs().has("summands");
+  ensure(!form.keep || form.mask == NormMask::FromResult,
+         "batch norm's gradient has a residual without a ReLU");
+  ensure(!form.two || form.keep, "batch norm's gradient has summands without a residual");
+  return form;
 }
 
 std::unique_ptr<Kernel> make_backward(const KernelCall& call) {
-  const bool residual = call.node.outputs.size() > 3;
-  ensure(!residual || is_relu(call), "batch norm's gradient has a residual without a ReLU");
+  const NormGradForm form = grad_form_of(call);
   return make_kernel(
-      Backward{tiles_for(call), call.attrs().real("epsilon"), is_relu(call), residual});
+      Backward{tiles_for(call), call.attrs().real("epsilon"), form, norm_grad_sweeps(form)});
 }
 
 std::size_t forward_workspace(const KernelCall& call) {
   return workspace_for(tiles_for(call), 2);
 }
 std::size_t backward_workspace(const KernelCall& call) {
-  return workspace_for(tiles_for(call), 3);
+  return workspace_for(tiles_for(call), 5);
+}
+
+bool offers_for_gradient(const KernelCall&, std::string_view extra) {
+  return extra == "beta" || extra == "summands";
 }
 
 bool fuses(const KernelCall&, std::string_view activation) {
@@ -346,7 +286,8 @@ void add_norm(KernelLibrary& library) {
                                   .supports = supports,
                                   .make = make_backward,
                                   .workspace_bytes = backward_workspace,
-                                  .layouts = layouts});
+                                  .layouts = layouts,
+                                  .offers = offers_for_gradient});
 }
 
 }  // namespace lockstep::onednn

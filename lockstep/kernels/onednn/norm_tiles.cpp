@@ -1,40 +1,25 @@
 #include "lockstep/kernels/onednn/norm_tiles.h"
 
-#include "lockstep/base/vectorized.h"
+#include <cstring>
+#include <type_traits>
+
+#include "lockstep/kernels/onednn/lanes.h"
+
+// What takes and returns vectors is part of its caller: no interface depends on how they are
+// passed.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+#define LOCKSTEP_ISA_FILE "lockstep/kernels/onednn/norm_sweeps.inc"
+#include "lockstep/kernels/onednn/every_isa.h"
 
 namespace lockstep::onednn {
-namespace {
 
-template <bool kResidual, bool kRelu>
-LOCKSTEP_INLINE void tile_result(const float* x, const float* residual, float* y, std::int64_t rows,
-                                 std::int64_t lanes, const float* scale, const float* shift) {
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t l = 0; l < lanes; ++l) {
-      float value = x[r * lanes + l] * scale[l] + shift[l];
-      if constexpr (kResidual) value += residual[r * lanes + l];
-      if constexpr (kRelu) value = value < 0.0f ? 0.0f : value;  // a NaN stays one
-      y[r * lanes + l] = value;
-    }
-  }
+NormSweeps norm_sweeps(bool relu, bool residual) {
+  return best_isa(v4::sweeps, v3::sweeps, any_isa::sweeps)(relu, residual);
 }
 
-// The same for the commonest width, known to the compiler.
-template <bool kResidual, bool kRelu>
-LOCKSTEP_VECTORIZED void any_tile_result(const float* x, const float* residual, float* y,
-                                         std::int64_t rows, std::int64_t lanes, const float* scale,
-                                         const float* shift) {
-  if (lanes == 8) {
-    tile_result<kResidual, kRelu>(x, residual, y, rows, 8, scale, shift);
-  } else {
-    tile_result<kResidual, kRelu>(x, residual, y, rows, lanes, scale, shift);
-  }
-}
-
-}  // namespace
-
-TileResult tile_result_for(bool residual, bool relu) {
-  if (residual) return relu ? any_tile_result<true, true> : any_tile_result<true, false>;
-  return relu ? any_tile_result<false, true> : any_tile_result<false, false>;
+NormGradSweeps norm_grad_sweeps(const NormGradForm& form) {
+  return best_isa(v4::grad_sweeps, v3::grad_sweeps, any_isa::grad_sweeps)(form);
 }
 
 }  // namespace lockstep::onednn
