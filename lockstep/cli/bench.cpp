@@ -15,6 +15,7 @@
 #include "lockstep/cli/format.h"
 #include "lockstep/cli/op_table.h"
 #include "lockstep/cli/step_run.h"
+#include "lockstep/cli/taken_time.h"
 #include "lockstep/profile/trace.h"
 #include "lockstep/train/history.h"
 
@@ -38,6 +39,7 @@ constexpr double kSeconds = 2.0;
 constexpr std::int64_t kFewestSteps = 5;
 constexpr std::int64_t kMostSteps = 20'000;
 constexpr std::int64_t kRounds = 12;  // in which several numbers of replicas take turns
+constexpr double kSettleMs = 200;     // before each turn
 constexpr int kProbePieces = 4;       // of arithmetic in each, to see what the cores can do
 constexpr double kMostProbeMs = 100;
 constexpr std::size_t kNodesShown = 25;
@@ -98,7 +100,8 @@ class Contender {
                           .seed = options.seed,
                           .precision = options.placement.precision}),
         first_step_s_(seconds_since_start()),
-        by_replica_(static_cast<std::size_t>(replicas)) {}
+        by_replica_(static_cast<std::size_t>(replicas)),
+        taken_(by_replica_.size()) {}
 
   void warm_up(std::int64_t steps) {
     for (std::int64_t i = 0; i < steps; ++i) step_.run();
@@ -107,6 +110,8 @@ class Contender {
 
   void measure(std::int64_t steps) {
     if (steps == 0) return;
+    settle();
+    const std::vector<std::optional<double>> before = seconds_taken();
     const AttributionMeter meter(tracks_of(step_.session()), step_.session().host_track());
     const std::vector<double> here = behind_the_host() ? mean_of(steps) : each_of(steps);
     round_ms_.push_back(median(here));
@@ -115,6 +120,10 @@ class Contender {
     const double share = meter.seconds();
     for (std::size_t r = 0; r < parts.size(); ++r) add(by_replica_[r], parts[r], share);
     seconds_ += share;
+    const std::vector<std::optional<double>> after = seconds_taken();
+    for (std::size_t r = 0; r < after.size(); ++r) {
+      if (before[r] && after[r]) taken_[r] = taken_[r].value_or(0.0) + *after[r] - *before[r];
+    }
   }
 
   // Looks at what the cores of several replicas can do at once, in pieces as long as a step alone.
@@ -127,6 +136,12 @@ class Contender {
   }
   std::optional<double> cores_at_once() const {
     return probe_ ? std::optional(probe_->at_once()) : std::nullopt;
+  }
+
+  // The share of its time in which something else ran on the core of a replica's thread.
+  std::optional<double> taken(std::size_t replica) const {
+    const std::optional<double>& seconds = taken_[replica];
+    return seconds ? std::optional(*seconds / seconds_) : std::nullopt;
   }
 
   StepRun& step() { return step_; }
@@ -158,6 +173,24 @@ class Contender {
 
  private:
   bool behind_the_host() { return cores_of(step_.session().replicas()) == 0; }
+
+  // By replica; nothing of GPUs, which do not share their time with the host's programs.
+  std::vector<std::optional<double>> seconds_taken() {
+    std::vector<std::optional<double>> seconds(by_replica_.size());
+    if (behind_the_host()) return seconds;
+    step_.session().replicas().run([&](int replica) {
+      seconds[static_cast<std::size_t>(replica)] = seconds_taken_from_this_thread();
+    });
+    return seconds;
+  }
+
+  // A core that had nothing to do in the others' turns is slower at first; what a step costs is
+  // what it costs behind that. Steps so long that it does not matter are not made for it.
+  void settle() {
+    if (behind_the_host() || (!round_ms_.empty() && round_ms_.back() > kSettleMs)) return;
+    const std::int64_t begin = now_ns();
+    while (static_cast<double>(now_ns() - begin) * 1e-6 < kSettleMs) step_.run();
+  }
 
   // The time of each of some steps.
   std::vector<double> each_of(std::int64_t steps) {
@@ -193,8 +226,9 @@ class Contender {
   StepRun step_;
   double first_step_s_;
   std::vector<double> step_ms_;
-  std::vector<double> round_ms_;         // the median of each round
-  std::vector<Attribution> by_replica_;  // times seconds
+  std::vector<double> round_ms_;              // the median of each round
+  std::vector<Attribution> by_replica_;       // times seconds
+  std::vector<std::optional<double>> taken_;  // seconds
   double seconds_ = 0;
   std::optional<CoreProbe> probe_;
 };
@@ -269,6 +303,13 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
   for (const Attribution& part : contender.by_replica()) {
     json["by_replica"].push_back(as_json(part));
   }
+  std::vector<std::string> taken;
+  for (int r = 0; r < replicas; ++r) {
+    const std::optional<double> share = contender.taken(static_cast<std::size_t>(r));
+    if (!share) continue;
+    json["taken"].push_back(*share);
+    taken.push_back(fmt::format("{:.1f}%", 100 * *share));
+  }
 
   // Of the first replica; GPUs run each node by itself for it, which takes one that is alone.
   const bool by_node = options.ops && (replicas == 1 || cores > 0);
@@ -295,6 +336,10 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
       "time: compute {:.1f}%, communication {:.1f}%, wait {:.1f}%, host {:.1f}%; first step done "
       "{:.2f} s after the start\n",
       a.compute * 100, a.communication * 100, a.wait * 100, a.host * 100, contender.first_step_s());
+  if (!taken.empty()) {
+    fmt::print("other threads had the core{} for {} of it\n", replicas == 1 ? "" : "s of replicas",
+               fmt::join(taken, ", "));
+  }
   for (const std::string& remark : step.session().replicas().kernels(0).remarks()) {
     fmt::print("note: {}\n", remark);
   }

@@ -1,6 +1,8 @@
 // The program's flags, exit codes and JSON are a contract: scripts outside the project rely on it.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "cli/program.h"
 #include "data/image_files.h"
 #include "lockstep/data/sources/example.h"
@@ -136,6 +138,10 @@ TEST(Cli, BenchComparesNumbersOfReplicas) {
   EXPECT_GT(two.at("efficiency").get<double>(), 0);
   EXPECT_FALSE(one.contains("cores_at_once"));
   EXPECT_GT(two.at("cores_at_once").get<double>(), 0);
+  if (std::filesystem::exists("/proc/thread-self/schedstat")) {
+    ASSERT_EQ(two.at("taken").size(), 2u);
+    for (const auto& share : two.at("taken")) EXPECT_GE(share.get<double>(), 0);
+  }
   ASSERT_EQ(two.at("by_replica").size(), 2u);
   for (const auto& replica : two.at("by_replica")) EXPECT_NEAR(sum_of(replica), 1.0, 0.02);
   const std::string trace = program.text("trace.json");
