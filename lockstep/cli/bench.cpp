@@ -109,7 +109,6 @@ class Contender {
   }
 
   void measure(std::int64_t steps) {
-    if (steps == 0) return;
     settle();
     const std::vector<std::optional<double>> before = seconds_taken();
     const AttributionMeter meter(tracks_of(step_.session()), step_.session().host_track());
@@ -138,10 +137,15 @@ class Contender {
     return probe_ ? std::optional(probe_->at_once()) : std::nullopt;
   }
 
-  // The share of its time in which something else ran on the core of a replica's thread.
-  std::optional<double> taken(std::size_t replica) const {
-    const std::optional<double>& seconds = taken_[replica];
-    return seconds ? std::optional(*seconds / seconds_) : std::nullopt;
+  // By replica, the share of its time in which something else ran on its thread's core; none where
+  // nobody tells.
+  std::vector<double> taken() const {
+    std::vector<double> shares;
+    for (const std::optional<double>& seconds : taken_) {
+      if (!seconds) return {};
+      shares.push_back(*seconds / seconds_);
+    }
+    return shares;
   }
 
   StepRun& step() { return step_; }
@@ -185,7 +189,7 @@ class Contender {
   }
 
   // A core that had nothing to do in the others' turns is slower at first; what a step costs is
-  // what it costs behind that. Steps so long that it does not matter are not made for it.
+  // what it costs behind that. Steps so long that it does not matter are made for it but once.
   void settle() {
     if (behind_the_host() || (!round_ms_.empty() && round_ms_.back() > kSettleMs)) return;
     const std::int64_t begin = now_ns();
@@ -304,11 +308,9 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
     json["by_replica"].push_back(as_json(part));
   }
   std::vector<std::string> taken;
-  for (int r = 0; r < replicas; ++r) {
-    const std::optional<double> share = contender.taken(static_cast<std::size_t>(r));
-    if (!share) continue;
-    json["taken"].push_back(*share);
-    taken.push_back(fmt::format("{:.1f}%", 100 * *share));
+  for (double share : contender.taken()) {
+    json["taken"].push_back(share);
+    taken.push_back(fmt::format("{:.1f}%", 100 * share));
   }
 
   // Of the first replica; GPUs run each node by itself for it, which takes one that is alone.

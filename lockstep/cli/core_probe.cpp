@@ -51,7 +51,7 @@ double ms_since(std::int64_t begin) {
 
 // How much work takes a core so long, by the fastest of a few tries.
 std::int64_t work_of(double ms) {
-  require(ms > 0, "cores are compared by pieces of work that take some time, not {} ms", ms);
+  ensure(ms > 0, "cores are compared by pieces of work that take some time, not {} ms", ms);
   constexpr std::int64_t kTry = 100'000;
   double fastest = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 5; ++i) {

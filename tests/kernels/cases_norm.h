@@ -48,6 +48,14 @@ inline std::vector<OpCase> norm_cases() {
                            return fused_batch_norm({in[0], in[1], in[2], in[3]});
                          },
                      .timed = row.timed});
+    // dy, x and the residual are nobody's inputs, so that gradients may be written over them.
+    cases.push_back({.name = "batch_norm_residual_relu_over_its_inputs_" + row.name,
+                     .inputs = with_residual,
+                     .build =
+                         [](Graph&, CaseInputs in) {
+                           return neg(fused_batch_norm({neg(in[0]), in[1], in[2], neg(in[3])}));
+                         },
+                     .differentiable = !row.timed});
     // The statistics have no gradient; their values must agree all the same.
     cases.push_back({.name = "batch_norm_statistics_" + row.name,
                      .inputs = inputs,

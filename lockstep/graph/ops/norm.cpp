@@ -124,7 +124,7 @@ std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
   return types;
 }
 
-// The gradient of a residual is written by a first sweep over what dx is computed from by a second.
+// Kernels need dy no more once a residual's gradient is written, and x where dx is.
 std::vector<std::pair<int, int>> in_place_batch_norm_grad(const OpCall& call) {
   if (has_residual(call.attrs) && !call.attrs.has("projection")) return {{0, 3}, {1, 0}, {0, 0}};
   return {{0, 0}};

@@ -19,7 +19,7 @@ struct NormGradient {
   const float* variance;
   const float* gamma;
   const float* beta;  // with Mask::FromInput
-  T* dx;              // may be dy
+  T* dx;              // may be dy or x
   T* dresidual;       // where there is one; may be dy too
   float* dgamma;
   float* dbeta;

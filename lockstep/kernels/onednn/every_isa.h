@@ -1,20 +1,24 @@
 // Includes the file that LOCKSTEP_ISA_FILE names once for each instruction set, in the namespaces
-// v4, v3 and any_isa. No #pragma once: that is its purpose.
+// v4, v3 and any_isa, each with the floats of its widest vector (kWidest). No #pragma once: that is
+// its purpose.
 #if defined(__x86_64__)
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4")
 namespace lockstep::onednn::v4 {
+constexpr int kWidest = 16;
 #include LOCKSTEP_ISA_FILE
 }  // namespace lockstep::onednn::v4
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v3")
 namespace lockstep::onednn::v3 {
+constexpr int kWidest = 8;
 #include LOCKSTEP_ISA_FILE
 }  // namespace lockstep::onednn::v3
 #pragma GCC pop_options
 #endif
 namespace lockstep::onednn::any_isa {
+constexpr int kWidest = 4;
 #include LOCKSTEP_ISA_FILE
 }  // namespace lockstep::onednn::any_isa
 #if !defined(__x86_64__)

@@ -10,12 +10,16 @@
 
 namespace lockstep::onednn {
 
-// Vectors as wide as a block of channels, and of one.
+// Vectors as wide as a block of channels, and narrower ones.
 template <int kLanes>
 struct Lanes;
 template <>
 struct Lanes<1> {
   typedef float Floats __attribute__((vector_size(4)));
+};
+template <>
+struct Lanes<4> {
+  typedef float Floats __attribute__((vector_size(16)));
 };
 template <>
 struct Lanes<8> {

@@ -1,15 +1,16 @@
 // Batch norm in training, with the residual's addition and ReLU in the same sweep, forward and
 // backward. oneDNN has a batch norm too, but not with the addition, and its ReLU needs a mask to be
-// kept; here the result's sign is the mask.
+// kept; here there is none.
 //
 // Forward reads x twice (statistics, result), the first time tile by tile: a tile's mean and its
 // squared distances from that mean are taken while it is in the cache, and tiles are joined in
 // double in a fixed order (Chan, Golub, LeVeque 1979), so the statistics do not depend on the
-// number of threads. Backward reads (dy, x) twice: once for the two sums, once for dx. ReLU's mask
-// follows from x; with a residual it does not, and y is read, once: the masked gradient, which is
-// also the residual's, is what dx is computed from. Where dy would be a sum that nobody else reads,
-// its two summands are read instead. All sweeps go from the first tile to the last: second ones the
-// other way round, to begin with what the first have left in the cache, were measured to be slower.
+// number of threads. Backward reads (dy, x) twice: once for the two sums, once for dx. Where ReLU
+// let through follows from x, or, in a node that has it in place of beta, from y. With a residual
+// it is y, and read once: the masked gradient, which is also the residual's, is what dx is computed
+// from. Where dy would be a sum that nobody else reads, its two summands are read instead. All
+// sweeps go from the first tile to the last: second ones the other way round, to begin with what
+// the first have left in the cache, were measured to be slower.
 //
 // Layouts: whatever `Tiles` can describe; all values of a node in the same one.
 #include <algorithm>
@@ -42,16 +43,6 @@ std::size_t workspace_for(const Tiles& tiles, std::int64_t coefficients) {
   const std::int64_t channels = tiles.groups * tiles.lanes;
   return static_cast<std::size_t>(2 * tiles.count() * tiles.lanes + coefficients * channels) *
          sizeof(float);
-}
-
-// y = x * scale + shift. From statistics in f32, so that the gradient finds the same bits again.
-struct Affine {
-  float scale;
-  float shift;
-};
-Affine affine_of(float gamma, float beta, float mean, float variance, double epsilon) {
-  const double factor = gamma / std::sqrt(variance + epsilon);
-  return {static_cast<float>(factor), static_cast<float>(beta - mean * factor)};
 }
 
 struct Forward {
@@ -96,7 +87,7 @@ struct Forward {
         const std::int64_t c = group * tiles.lanes + lane;
         mean[c] = static_cast<float>(centre);
         variance[c] = static_cast<float>(m2 / count);
-        const Affine affine = affine_of(gamma[c], beta[c], mean[c], variance[c], epsilon);
+        const NormAffine affine = norm_affine(gamma[c], beta[c], mean[c], variance[c], epsilon);
         scale[c] = affine.scale;
         shift[c] = affine.shift;
       }
@@ -151,7 +142,7 @@ struct Backward {
           tiles.lanes};
     };
     for (std::int64_t i = 0; from_input && i < channels; ++i) {
-      const Affine affine = affine_of(gamma[i], beta[i], mean[i], variance[i], epsilon);
+      const NormAffine affine = norm_affine(gamma[i], beta[i], mean[i], variance[i], epsilon);
       scale[i] = affine.scale;
       shift[i] = affine.shift;
     }

@@ -2,7 +2,6 @@
 // the convolutions want them in evaluation too: y = x * scale + shift (+ residual), by channel, and
 // ReLU where it is fused.
 #include <algorithm>
-#include <cmath>
 
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/norm_tiles.h"
@@ -51,9 +50,11 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
     float* scale = reinterpret_cast<float*>(binding.workspace);
     float* shift = scale + channels;
     for (std::int64_t c = 0; c < channels; ++c) {
-      const double factor = binding.in<float>(1)[c] / std::sqrt(binding.in<float>(4)[c] + epsilon);
-      scale[c] = static_cast<float>(factor);
-      shift[c] = static_cast<float>(binding.in<float>(2)[c] - binding.in<float>(3)[c] * factor);
+      const NormAffine affine =
+          norm_affine(binding.in<float>(1)[c], binding.in<float>(2)[c], binding.in<float>(3)[c],
+                      binding.in<float>(4)[c], epsilon);
+      scale[c] = affine.scale;
+      shift[c] = affine.shift;
     }
     parallel_for(tiles.count(), 4, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {

@@ -1,7 +1,7 @@
 #include "lockstep/kernels/onednn/norm_tiles.h"
 
+#include <cmath>
 #include <cstring>
-#include <type_traits>
 
 #include "lockstep/kernels/onednn/lanes.h"
 
@@ -16,6 +16,11 @@ namespace lockstep::onednn {
 
 NormSweeps norm_sweeps(bool relu, bool residual) {
   return best_isa(v4::sweeps, v3::sweeps, any_isa::sweeps)(relu, residual);
+}
+
+NormAffine norm_affine(float gamma, float beta, float mean, float variance, double epsilon) {
+  const double factor = gamma / std::sqrt(variance + epsilon);
+  return {static_cast<float>(factor), static_cast<float>(beta - mean * factor)};
 }
 
 NormGradSweeps norm_grad_sweeps(const NormGradForm& form) {

@@ -14,6 +14,13 @@ struct NormSweeps {
 };
 NormSweeps norm_sweeps(bool relu, bool residual);
 
+// scale and shift, from statistics in f32: a gradient finds the same bits again.
+struct NormAffine {
+  float scale;
+  float shift;
+};
+NormAffine norm_affine(float gamma, float beta, float mean, float variance, double epsilon);
+
 // ReLU's mask: where y > 0, or what x says of y.
 enum class NormMask { None, FromResult, FromInput };
 

@@ -279,12 +279,20 @@ std::unique_ptr<Kernel> make_layer_norm_grad(const KernelCall& call) {
                        [&](auto zero) { return make_layer_norm_grad_of<decltype(zero)>(call); });
 }
 
+// Without the extras that backends may offer (norm.h).
+bool supports_plain(const KernelCall& call) {
+  const auto has = [&](const char* extra) { return call.attrs().has(extra); };
+  return supports_floating(call) &&
+         std::ranges::none_of(
+             std::array{"statistics", "bits", "projection", "pool", "beta", "summands"}, has);
+}
+
 }  // namespace
 
 void add_reference_norm(KernelLibrary& library) {
   const auto add = [&](Op op, std::string_view name,
                        std::unique_ptr<Kernel> (*make)(const KernelCall&)) {
-    library.add(op, {.name = name, .supports = supports_floating, .make = make});
+    library.add(op, {.name = name, .supports = supports_plain, .make = make});
   };
   add(Op::BatchNorm, "reference.batch_norm", make_batch_norm);
   add(Op::BatchNormGrad, "reference.batch_norm_grad", make_batch_norm_grad);
