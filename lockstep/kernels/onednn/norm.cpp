@@ -136,10 +136,15 @@ struct Backward {
       return values == nullptr ? nullptr : values + place;
     };
     const auto read = [&](const Tiles::Tile& tile) {
-      return NormGradTile{
-          dy + tile.begin,      at(dy2, tile.begin),  x + tile.begin,       at(y, tile.begin),
-          scale + tile.channel, shift + tile.channel, at(kept, tile.begin), tile.rows,
-          tiles.lanes};
+      return NormGradTile{.dy = dy + tile.begin,
+                          .dy2 = at(dy2, tile.begin),
+                          .x = x + tile.begin,
+                          .y = at(y, tile.begin),
+                          .scale = scale + tile.channel,
+                          .shift = shift + tile.channel,
+                          .kept = at(kept, tile.begin),
+                          .rows = tile.rows,
+                          .lanes = tiles.lanes};
     };
     for (std::int64_t i = 0; from_input && i < channels; ++i) {
       const NormAffine affine = norm_affine(gamma[i], beta[i], mean[i], variance[i], epsilon);
