@@ -7,6 +7,11 @@
 //       Fashion-MNIST in memory, shuffled, batches of 64
 //   data_bench soak FOLDER --cores N [--seconds S] [--budget MB]
 //       as images, and how much memory the process took beyond its start
+//   data_bench ramp FOLDER --cores N [--passes P] [--samples S] [--tuning FILE]
+//       samples a second of each of P passes over S samples: in its first 0.1, 0.3 and 1 s, and in
+//       all, and the threads that it began and ended with. The next pass starts while the last
+//       batches of one are consumed, as in fit. FILE: what an earlier call learned, and where it is
+//       kept for the next. --threads N: that many from the beginning, to compare with.
 // FOLDER "made" stands for JPEGs that the program makes in a folder for the purpose.
 #include <sys/resource.h>
 #include <time.h>
@@ -34,6 +39,10 @@ struct Options {
   int cores = 1;
   double seconds = 5;
   double budget_mb = 0;
+  int passes = 5;
+  std::int64_t samples = 20'000;
+  int threads = AUTOTUNE;
+  fs::path tuning;
 };
 
 double processor_seconds() {
@@ -108,6 +117,61 @@ nlohmann::json soak(const Options& options) {
   nlohmann::json json = result(count, clock);
   json["most_mb"] = most;
   json["budget_mb"] = static_cast<double>(iterator->report().memory_budget) * 1e-6;
+  return json;
+}
+
+int image_threads(const Iterator& iterator) {
+  int threads = 0;
+  for (const StageReport& stage : iterator.report().stages) {
+    if (stage.name == "map read images") threads = stage.threads;
+  }
+  return threads;
+}
+
+nlohmann::json ramp(const Options& options) {
+  constexpr double kLooks[] = {0.1, 0.3, 1.0};
+  auto tuning = std::make_shared<PipelineTuning>();
+  if (!options.tuning.empty()) tuning->load(options.tuning);
+  const Dataset all = image_dataset_from_directory(options.folder, {.batch_size = std::nullopt,
+                                                                    .height = 224,
+                                                                    .width = 224,
+                                                                    .repeat = -1,
+                                                                    .reader = training_reader(),
+                                                                    .parallel = options.threads})
+                          .dataset;
+  const Dataset batches = all.take(options.samples)
+                              .batch(kBatch)
+                              .prefetch(AUTOTUNE)
+                              .with_budget({.cores = options.cores})
+                              .with_tuning(tuning);
+  nlohmann::json passes = nlohmann::json::array();
+  std::unique_ptr<Iterator> next = batches.iterator(0);
+  const Clock whole;
+  for (int pass = 0; pass < options.passes; ++pass) {
+    const std::unique_ptr<Iterator> iterator = std::move(next);
+    nlohmann::json row{{"threads_at_first", image_threads(*iterator)}};
+    const Clock clock;
+    std::size_t look = 0;
+    double count = 0;
+    while (const std::optional<Element> batch = iterator->next()) {
+      count += static_cast<double>(batch->front().shape()[0]);
+      if (look < std::size(kLooks) && clock.seconds() >= kLooks[look]) {
+        row[fmt::format("per_s_in_{}_s", kLooks[look++])] = count / clock.seconds();
+      }
+      if (next == nullptr && pass + 1 < options.passes && iterator->all_made()) {
+        next = batches.iterator(static_cast<std::uint64_t>(pass) + 1);
+        next->start();
+      }
+    }
+    row["per_s"] = count / clock.seconds();
+    row["threads_at_last"] = image_threads(*iterator);
+    if (next == nullptr) next = batches.iterator(static_cast<std::uint64_t>(pass) + 1);
+    passes.push_back(std::move(row));
+  }
+  nlohmann::json json =
+      result(static_cast<double>(options.samples) * static_cast<double>(options.passes), whole);
+  json["passes"] = std::move(passes);
+  if (!options.tuning.empty()) tuning->save(options.tuning);
   return json;
 }
 
@@ -186,6 +250,14 @@ int main(int argc, char** argv) {
       options.seconds = value();
     } else if (argument == "--budget") {
       options.budget_mb = value();
+    } else if (argument == "--passes") {
+      options.passes = static_cast<int>(value());
+    } else if (argument == "--samples") {
+      options.samples = static_cast<std::int64_t>(value());
+    } else if (argument == "--threads") {
+      options.threads = static_cast<int>(value());
+    } else if (argument == "--tuning") {
+      options.tuning = i + 1 < argc ? argv[++i] : "";
     } else if (options.what.empty()) {
       options.what = argument;
     } else {
@@ -199,8 +271,9 @@ int main(int argc, char** argv) {
     if (options.what == "bare") json = bare(options);
     if (options.what == "memory") json = memory(options);
     if (options.what == "soak") json = soak(options);
+    if (options.what == "ramp") json = ramp(options);
     if (json.is_null()) {
-      fmt::print(stderr, "data_bench: say images, bare, memory or soak\n");
+      fmt::print(stderr, "data_bench: say images, bare, memory, soak or ramp\n");
       return 2;
     }
     fmt::print("{}\n", json.dump());

@@ -38,9 +38,11 @@ double median(std::vector<double> values) {
 
 std::shared_ptr<Network> make_lenet() {
   return Network::sequential(
-      {Conv2D({.filters = 32, .kernel = 3, .padding = "same", .activation = "relu"}), MaxPool2D(),
-       Conv2D({.filters = 64, .kernel = 3, .padding = "same", .activation = "relu"}), MaxPool2D(),
-       Flatten(), Dense({.units = 128, .activation = "relu"}), Dense({.units = 10})},
+      {Conv2D({.filters = 32, .kernel_size = 3, .padding = "same", .activation = "relu"}),
+       MaxPooling2D(),
+       Conv2D({.filters = 64, .kernel_size = 3, .padding = "same", .activation = "relu"}),
+       MaxPooling2D(), Flatten(), Dense({.units = 128, .activation = "relu"}),
+       Dense({.units = 10})},
       "lenet");
 }
 
@@ -99,7 +101,7 @@ class Burner {
 
 Dataset make_batches(std::int64_t batch) {
   const Batch samples = make_batch(batch);
-  return Dataset::from_tensors({samples.inputs[0], samples.labels}).batch(batch).repeat();
+  return Dataset::from_tensor_slices({samples.inputs[0], samples.labels}).batch(batch).repeat();
 }
 
 // A fit over `steps` steps, behind as many to settle.
@@ -109,8 +111,9 @@ History fit(const Strategy& strategy, std::int64_t batch, std::int64_t steps) {
                  .optimizer = Adam(),
                  .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   const Dataset batches = make_batches(batch);
-  model.fit(batches, {.steps_per_epoch = steps});
-  return model.fit(batches, {.epochs = 2, .initial_epoch = 1, .steps_per_epoch = steps});
+  model.fit(batches, {.steps_per_epoch = steps, .verbose = 0});
+  return model.fit(batches,
+                   {.epochs = 2, .initial_epoch = 1, .steps_per_epoch = steps, .verbose = 0});
 }
 
 // Samples a second of it.
@@ -138,7 +141,7 @@ std::array<double, 2> speeds_at_once(std::int64_t batch) {
     double begin = 0;
     double samples = 0;
     while (begin == 0 || seconds() - begin < kMeasured) {
-      model.fit(batches, {.steps_per_epoch = kSome});
+      model.fit(batches, {.steps_per_epoch = kSome, .verbose = 0});
       if (begin > 0) {
         samples += static_cast<double>(kSome * batch);
         speeds[device] = samples / (seconds() - begin);
@@ -174,7 +177,7 @@ void balance() {
                                  2 * kPerReplica, kSteps);
     automatic.push_back(static_cast<double>(balanced.samples) / balanced.seconds);
     waiting.push_back(balanced.attribution.wait);
-    planning.push_back(balanced.attribution.host);
+    planning.push_back(balanced.attribution.start);
   }
   const double sum = median(apart0) + median(apart1);
   fmt::print("LeNet, 2 × batch {}, other work takes half of cpu:1's core ({} rounds, medians)\n",
@@ -188,7 +191,7 @@ void balance() {
   fmt::print("  balance = auto  {:8.0f} samples/s, {:.2f} of their sum   goal 0.9: {}\n",
              median(automatic), median(automatic) / sum,
              median(automatic) >= 0.9 * sum ? "holds" : "MISSED");
-  fmt::print("                  waiting {:.1f}%, host (and plans of other sizes) {:.1f}%\n",
+  fmt::print("                  waiting {:.1f}%, planning other sizes {:.1f}%\n",
              100 * median(waiting), 100 * median(planning));
 }
 

@@ -16,6 +16,19 @@ function(lockstep_room name)
   list(TRANSFORM ROOM_INCLUDES PREPEND Lockstep::)
   target_link_libraries(lockstep_${name} PUBLIC ${ROOM_INCLUDES} ${ROOM_LINKS})
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS lockstep_${name})
+  lockstep_together(lockstep_${name})
+endfunction()
+
+# With LOCKSTEP_TOGETHER, several files are compiled as one, which takes less than half the time for
+# all, and longer after an edit. Names in the anonymous namespaces of a room must then differ.
+function(lockstep_together target)
+  if(LOCKSTEP_TOGETHER)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # GCC takes the files for headers then.
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+    endif()
+  endif()
 endfunction()
 
 function(lockstep_warnings target)

@@ -70,14 +70,14 @@ constexpr std::int64_t kMicroBatch = 32;
 const ls::Shape kSample = {28, 28, 1};
 
 ls::Model make_model() {
-  ls::Model model = ls::applications::MLP({.input = kSample, .hidden = {64}, .classes = 10});
+  ls::Model model = ls::applications::MLP({.input_shape = kSample, .hidden = {64}, .classes = 10});
   model.build(kSample);
   return model;
 }
 
 ls::Gradients gradients_of(const ls::Model& model, ls::Value images, ls::Value labels) {
   const ls::Value logits = model(images, {.training = true});
-  return ls::gradients(ls::sparse_categorical_crossentropy(labels, logits),
+  return ls::gradients(ls::sparse_categorical_crossentropy(labels, logits, {.from_logits = true}),
                        model.trainable_variables());
 }
 

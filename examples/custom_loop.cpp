@@ -24,14 +24,16 @@ int main(int argc, char** argv) try {
   test = test.take(quick ? 250 : 5'000);
 
   const ls::MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
-  ls::Model model = ls::applications::MLP({.input = {28, 28, 1}, .hidden = {128}, .classes = 10});
+  ls::Model model =
+      ls::applications::MLP({.input_shape = {28, 28, 1}, .hidden = {128}, .classes = 10});
   const ls::Optimizer optimizer = ls::Adam({.learning_rate = 2e-3});
 
   // Written for one replica and its piece of the batch. apply adds up the gradients of all of them,
   // and divides by the samples of all of them.
   ls::Function train_step = strategy.function([&](ls::Value images, ls::Value labels) {
     const ls::Value logits = model(images, {.training = true});
-    const ls::LossPair loss = ls::sparse_categorical_crossentropy(labels, logits);  // (sum, weight)
+    const ls::LossPair loss = ls::sparse_categorical_crossentropy(
+        labels, logits, {.from_logits = true});  // (sum, weight)
     optimizer.apply(ls::gradients(loss, model.trainable_variables()));
     return loss;
   });

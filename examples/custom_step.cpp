@@ -14,12 +14,14 @@ int main(int argc, char** argv) try {
   const auto samples = ls::datasets::synthetic({.count = quick ? 256 : 4096, .seed = 1});
   const auto batches = samples.shuffle({.buffer = 4096, .seed = 1}).batch(32);
 
-  ls::Model model = ls::applications::MLP({.input = {28, 28, 1}, .hidden = {64}, .classes = 10});
+  ls::Model model =
+      ls::applications::MLP({.input_shape = {28, 28, 1}, .hidden = {64}, .classes = 10});
   const ls::Optimizer optimizer = ls::SGD({.learning_rate = 0.05, .momentum = 0.9});
 
   ls::Function step(model, [&](ls::Value images, ls::Value labels) {
     const ls::Value logits = model(images, {.training = true});
-    ls::LossPair loss = ls::sparse_categorical_crossentropy(labels, logits);  // (sum, weight)
+    ls::LossPair loss = ls::sparse_categorical_crossentropy(
+        labels, logits, {.from_logits = true});  // (sum, weight)
     // A penalty of one's own: logits should stay small.
     loss.sum = loss.sum + ls::reduce_sum(ls::square(logits)) * 1e-4;
     optimizer.apply(ls::gradients(loss, model.trainable_variables()));

@@ -25,29 +25,27 @@ int main(int argc, char** argv) try {
   }
 
   ls::Sequential model({
-      ls::Conv2D({.filters = 32, .kernel = 3, .activation = "relu"}),
-      ls::MaxPool2D({.pool = 2}),
-      ls::Conv2D({.filters = 64, .kernel = 3, .activation = "relu"}),
-      ls::MaxPool2D({.pool = 2}),
+      ls::Conv2D(32, 3, {.activation = "relu"}),
+      ls::MaxPooling2D(2),
+      ls::Conv2D(64, 3, {.activation = "relu"}),
+      ls::MaxPooling2D(2),
       ls::Flatten(),
-      ls::Dropout({.rate = 0.3}),
-      ls::Dense({.units = 10}),
+      ls::Dropout(0.3),
+      ls::Dense(10, {.activation = "softmax"}),
   });
-  model.compile({.optimizer = ls::Adam({.learning_rate = 1e-3}),
-                 .loss = ls::SparseCategoricalCrossentropy({.from_logits = true}),
-                 .metrics = {ls::SparseCategoricalAccuracy()},
+  model.compile({.optimizer = "adam",
+                 .loss = "sparse_categorical_crossentropy",
+                 .metrics = {"accuracy"},
                  .seed = 1});
 
-  const auto batches =
-      train.shuffle({.buffer = 60'000, .seed = 1}).batch(64).prefetch(ls::AUTOTUNE);
+  const auto batches = train.shuffle(60'000, {.seed = 1}).batch(64).prefetch(ls::AUTOTUNE);
   const auto validation = test.batch(256);
-  const ls::History history = model.fit(batches, {.epochs = quick ? 1 : 5,
-                                                  .validation_data = validation,
-                                                  .callbacks = {ls::ProgressBar(std::cout)}});
+  const ls::History history =
+      model.fit(batches, {.epochs = quick ? 1 : 5, .validation_data = validation});
   std::cout << model.summary() << history.report();
 
-  const ls::Logs result = model.evaluate(validation);
-  std::cout << "accuracy on the test set: " << result["sparse_categorical_accuracy"] << '\n';
+  const ls::Logs result = model.evaluate(validation, {.verbose = 0});
+  std::cout << "accuracy on the test set: " << result["accuracy"] << '\n';
   model.save_weights("fashion_mnist.safetensors");
 } catch (const ls::Error& error) {
   std::cerr << error.what() << '\n';

@@ -18,7 +18,7 @@ ls::CompileOptions options() {
 
 ls::Sequential make_base() {
   return ls::Sequential({
-      ls::Conv2D({.filters = 16, .kernel = 3, .activation = "relu", .name = "conv"}),
+      ls::Conv2D({.filters = 16, .kernel_size = 3, .activation = "relu", .name = "conv"}),
       ls::GlobalAveragePooling2D(),
       ls::Dense({.units = 32, .activation = "relu", .name = "features"}),
   });

@@ -14,10 +14,10 @@ int main(int argc, char** argv) try {
       ls::datasets::synthetic({.sample = {16, 16, 3}, .count = quick ? 128 : 2048, .classes = 4});
 
   const ls::Symbol images = ls::Input({.shape = {16, 16, 3}, .name = "images"});
-  ls::Symbol fine = ls::Conv2D({.filters = 16, .kernel = 3, .padding = "same"})(images);
+  ls::Symbol fine = ls::Conv2D({.filters = 16, .kernel_size = 3, .padding = "same"})(images);
   fine = ls::Activation("relu")(ls::BatchNormalization()(fine));
   fine = ls::GlobalAveragePooling2D()(fine);
-  ls::Symbol coarse = ls::AveragePooling2D({.pool = 4})(images);
+  ls::Symbol coarse = ls::AveragePooling2D({.pool_size = 4})(images);
   coarse = ls::Dense({.units = 16, .activation = "relu"})(ls::Flatten()(coarse));
   const ls::Symbol merged = ls::Concatenate()({fine, coarse});
   ls::Model model(images, ls::Dense({.units = 4})(merged));

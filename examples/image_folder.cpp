@@ -188,7 +188,8 @@ Options parse(int argc, char** argv) {
 ls::ImageDirectory read(const Options& options, ls::Subset subset) {
   const bool training = subset != ls::Subset::Validation;
   return ls::image_dataset_from_directory(
-      options.folder, {.batch_size = options.batch,
+      options.folder, {.label_mode = ls::LabelMode::Categorical,
+                       .batch_size = options.batch,
                        .height = static_cast<int>(options.size),
                        .width = static_cast<int>(options.size),
                        .seed = 1,
@@ -213,19 +214,20 @@ void train(const Options& options) {
     devices.devices.push_back("cpu:" + std::to_string(r));
   }
   const ls::MirroredStrategy strategy(devices);
-  ls::Model model =
-      ls::applications::ResNet50({.input = {options.size, options.size, 3}, .classes = classes});
+  ls::Model model = ls::applications::ResNet50(
+      {.input_shape = {options.size, options.size, 3}, .classes = classes});
   model.compile(
       {.strategy = strategy,
        .optimizer = ls::SGD({.learning_rate = 0.1 * static_cast<double>(options.batch) / 256,
                              .momentum = 0.9,
                              .weight_decay = 1e-4}),
-       .loss = ls::SparseCategoricalCrossentropy({.from_logits = true}),
-       .metrics = {ls::SparseCategoricalAccuracy({.name = "accuracy"})}});
+       .loss = ls::CategoricalCrossentropy({.from_logits = true}),
+       .metrics = {"accuracy"}});
   std::cout << pictures.files.size() << " pictures of " << classes << " classes, " << options.size
             << "², batch " << options.batch << " over " << strategy.num_replicas_in_sync()
             << " replicas\n";
-  const ls::History history = model.fit(pictures.dataset.prefetch(ls::AUTOTUNE), fit);
+  const ls::History history =
+      model.fit(strategy.distribute(pictures.dataset.prefetch(ls::AUTOTUNE)), fit);
   std::cout << history.report();
 }
 

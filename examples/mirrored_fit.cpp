@@ -29,7 +29,7 @@ int main(int argc, char** argv) try {
   const int replicas = strategy.num_replicas_in_sync();
   const std::int64_t global_batch = 32 * replicas;
 
-  ls::Model model = ls::applications::LeNet({.input = {28, 28, 1}, .classes = 10});
+  ls::Model model = ls::applications::LeNet({.input_shape = {28, 28, 1}, .classes = 10});
   // The rate that suits a batch of 32, in proportion to the batch, after a few steps of warming up.
   const ls::Schedule rate = ls::scaled(5e-4, {.replicas = replicas, .warm_up_steps = 10});
   model.compile({.strategy = strategy,

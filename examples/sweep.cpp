@@ -29,7 +29,8 @@ int main(int argc, char** argv) try {
 
   std::vector<ls::TrainJob> jobs;
   for (const double rate : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003}) {
-    ls::Model model = ls::applications::MLP({.input = {28, 28, 1}, .hidden = {128}, .classes = 10});
+    ls::Model model =
+        ls::applications::MLP({.input_shape = {28, 28, 1}, .hidden = {128}, .classes = 10});
     model.compile({.optimizer = ls::SGD({.learning_rate = rate, .momentum = 0.9}),
                    .loss = ls::SparseCategoricalCrossentropy({.from_logits = true}),
                    .metrics = {ls::SparseCategoricalAccuracy({.name = "accuracy"})},

@@ -54,6 +54,8 @@ class LateDevice final : public Device {
 
   // Recordings that were launched and had not run, at most at a time.
   int most_under_way() const { return most_under_way_; }
+  // The same when memory of the device was allocated, as for a plan.
+  int under_way_when_allocated() const { return under_way_when_allocated_; }
   // Where inputs were copied from.
   const std::set<const std::byte*>& sources() const { return sources_; }
 
@@ -198,9 +200,13 @@ class LateDevice final : public Device {
     return data;
   }
   static std::byte* zeroed(std::size_t bytes) { return filled(bytes, 0); }
-  std::byte* allocate_bytes(std::size_t bytes) override { return zeroed(bytes); }
+  std::byte* allocate_bytes(std::size_t bytes) override { return allocated(bytes, 0); }
   // NaNs, so that whoever reads before writing is seen.
-  std::byte* allocate_unset_bytes(std::size_t bytes) override { return filled(bytes, 0xff); }
+  std::byte* allocate_unset_bytes(std::size_t bytes) override { return allocated(bytes, 0xff); }
+  std::byte* allocated(std::size_t bytes, int with) {
+    under_way_when_allocated_ = std::max(under_way_when_allocated_, under_way_);
+    return filled(bytes, with);
+  }
   void free_bytes(std::byte* data, std::size_t) override { std::free(data); }
 
   std::string name_ = "late:0";
@@ -211,6 +217,7 @@ class LateDevice final : public Device {
   bool running_ = false;  // what a recording holds
   int under_way_ = 0;
   int most_under_way_ = 0;
+  int under_way_when_allocated_ = 0;
   std::set<const std::byte*> sources_;
 };
 

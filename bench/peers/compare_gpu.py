@@ -20,7 +20,7 @@ def contenders(work, lockstep):
     model, batch, ours, theirs, _ = WORK[work]
     python = sys.executable
     rows = [("Lockstep", [lockstep, "bench", "--model", model, "--batch-per-replica", str(batch),
-                          "--precision", ours, "--devices", "cuda:0", "--tf32",
+                          "--precision", ours, "--devices", "cuda:0",
                           "--optimizer", "adam" if model == "mlp" else "sgd", "--json", "-"])]
     for mode in ("eager", "graph", "compile"):
         rows.append((f"PyTorch, {mode}", [python, PEERS / "torch_gpu.py", model, "--mode", mode,

@@ -76,6 +76,7 @@ std::vector<Value> gradients(Value loss, std::span<const Value> targets) {
   Graph& graph = loss.graph();
   require(is_floating(loss.dtype()), "[gradients] the loss must be floating-point, not {}",
           loss.type().str());
+  require(!targets.empty(), "[gradients] there is nothing to differentiate by: the list is empty");
   for (const Value& target : targets) {
     require(target.defined() && &target.graph() == &graph,
             "[gradients] a target is not a value of the loss's graph");

@@ -13,6 +13,7 @@
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/core_probe.h"
 #include "lockstep/cli/format.h"
+#include "lockstep/cli/number.h"
 #include "lockstep/cli/op_table.h"
 #include "lockstep/cli/step_run.h"
 #include "lockstep/cli/taken_time.h"
@@ -22,7 +23,7 @@
 namespace lockstep::cli {
 namespace {
 
-struct Options {
+struct BenchOptions {
   std::string model = "mlp";
   BatchFlags batch;
   Placement placement;
@@ -91,7 +92,7 @@ std::vector<const Track*> tracks_of(Session& session) {
 // A number of replicas, with its step and what was measured of it so far.
 class Contender {
  public:
-  Contender(const Options& options, int replicas, int most, std::int64_t batch)
+  Contender(const BenchOptions& options, int replicas, int most, std::int64_t batch)
       : strategy_(make_strategy(options.placement, replicas, most)),
         step_(strategy_, {.model = options.model,
                           .batch = batch,
@@ -111,13 +112,14 @@ class Contender {
   void measure(std::int64_t steps) {
     settle();
     const std::vector<std::optional<double>> before = seconds_taken();
-    const AttributionMeter meter(tracks_of(step_.session()), step_.session().host_track());
+    Session& session = step_.session();
+    const AttributionMeter meter(tracks_of(session), session.host_track(), session.phases());
     const std::vector<double> here = behind_the_host() ? mean_of(steps) : each_of(steps);
     round_ms_.push_back(median(here));
     step_ms_.insert(step_ms_.end(), here.begin(), here.end());
     const std::vector<Attribution> parts = meter.by_replica();
     const double share = meter.seconds();
-    for (std::size_t r = 0; r < parts.size(); ++r) add(by_replica_[r], parts[r], share);
+    for (std::size_t r = 0; r < parts.size(); ++r) by_replica_[r].add(parts[r], share);
     seconds_ += share;
     const std::vector<std::optional<double>> after = seconds_taken();
     for (std::size_t r = 0; r < after.size(); ++r) {
@@ -165,13 +167,13 @@ class Contender {
   std::int64_t steps() const { return static_cast<std::int64_t>(step_ms_.size()); }
   std::vector<Attribution> by_replica() const {
     std::vector<Attribution> all(by_replica_.size());
-    for (std::size_t r = 0; r < all.size(); ++r) add(all[r], by_replica_[r], 1 / seconds_);
+    for (std::size_t r = 0; r < all.size(); ++r) all[r].add(by_replica_[r], 1 / seconds_);
     return all;
   }
   Attribution attribution() const {
     Attribution mean;
     const auto count = static_cast<double>(by_replica_.size());
-    for (const Attribution& part : by_replica()) add(mean, part, 1 / count);
+    for (const Attribution& part : by_replica()) mean.add(part, 1 / count);
     return mean;
   }
 
@@ -218,14 +220,6 @@ class Contender {
     return std::vector<double>(static_cast<std::size_t>(steps), ms);
   }
 
-  static void add(Attribution& total, const Attribution& part, double times) {
-    total.compute += part.compute * times;
-    total.communication += part.communication * times;
-    total.input += part.input * times;
-    total.wait += part.wait * times;
-    total.host += part.host * times;
-  }
-
   Strategy strategy_;
   StepRun step_;
   double first_step_s_;
@@ -245,12 +239,10 @@ std::vector<OpRow> node_times_of(StepRun& step) {
                     : node_times(step.plan(), library, ms);
 }
 
-Json as_json(const Attribution& a) {
-  return {{"compute", a.compute},
-          {"communication", a.communication},
-          {"input", a.input},
-          {"wait", a.wait},
-          {"host", a.host}};
+Json as_json(const Attribution& attribution) {
+  Json json = Json::object();
+  for (const auto& [name, share] : parts_of(attribution)) json[name] = share;
+  return json;
 }
 
 Json as_json(const std::vector<OpRow>& rows) {
@@ -268,7 +260,7 @@ Json as_json(const std::vector<OpRow>& rows) {
 }
 
 // How many steps make a good measurement.
-std::int64_t steps_for(const Options& options, Contender& contender) {
+std::int64_t steps_for(const BenchOptions& options, Contender& contender) {
   if (options.steps > 0) return options.steps;
   const std::int64_t begin = now_ns();
   contender.warm_up(2);
@@ -279,7 +271,7 @@ std::int64_t steps_for(const Options& options, Contender& contender) {
   return steps;
 }
 
-Json result_of(const Options& options, Contender& contender, std::int64_t batch,
+Json result_of(const BenchOptions& options, Contender& contender, std::int64_t batch,
                const Contender& one) {
   const int replicas = contender.replicas();
   const double step_ms = contender.median_ms();
@@ -317,11 +309,11 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
   const bool by_node = options.ops && (replicas == 1 || cores > 0);
   const auto nodes = by_node ? node_times_of(step) : std::vector<OpRow>();
   if (by_node) json["ops"] = as_json(op_times(nodes));
-  if (options.json == "-") return json;
+  if (is_standard_output(options.json)) return json;
 
   fmt::print("{}{}, {} replica{} × batch {}, {}{}, {} steps\n", options.model,
-             precision_text(options.placement), replicas, replicas == 1 ? "" : "s", batch,
-             fmt::join(contender.strategy().devices(), ", "),
+             precision_text(options.placement, contender.strategy()), replicas,
+             replicas == 1 ? "" : "s", batch, fmt::join(contender.strategy().devices(), ", "),
              cores == 0 ? "" : fmt::format(" ({} core{})", cores, cores == 1 ? "" : "s"),
              contender.steps());
   fmt::print("step {:.3f} ms (median), {:.0f} samples/s, {:.1f} GFLOP/s\n", step_ms, samples_per_s,
@@ -355,7 +347,7 @@ Json result_of(const Options& options, Contender& contender, std::int64_t batch,
   return json;
 }
 
-void run(const Options& options) {
+void run(const BenchOptions& options) {
   check_target("--json", options.json);
   check_target("--trace", options.trace);
   // Efficiency is against one replica, which is measured too.
@@ -391,29 +383,32 @@ void run(const Options& options) {
     json["results"].push_back(result_of(options, *contender, batch, *contenders.front()));
   }
   if (!options.trace.empty()) {
-    write_trace(contenders.back()->step().session().recorder(), options.trace);
+    write_target("--trace", options.trace,
+                 trace_text(contenders.back()->step().session().recorder()));
   }
   write_json(json, options.json);
 }
 
 }  // namespace
 
-void add_bench(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("bench", "Times a training step on synthetic samples.");
-  auto options = std::make_shared<Options>();
-  app->add_option("--model", options->model, "one of " + zoo_names())->capture_default_str();
-  add_batch(*app, options->batch);
-  add_placement(*app, options->placement);
-  app->add_option("--steps", options->steps, "steps to time (as many as take two seconds)")
-      ->check(CLI::PositiveNumber);
-  app->add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
-  app->add_option("--learning-rate", options->learning_rate, "rate (what suits the optimizer)")
-      ->check(CLI::NonNegativeNumber);
-  app->add_option("--seed", options->seed, "of weights and samples")->capture_default_str();
-  app->add_flag("--ops", options->ops, "show the time of every kind of op");
-  app->add_option("--trace", options->trace, "write the last steps as a trace for Perfetto");
-  app->add_option("--json", options->json, "write the result to this file (-: here)");
-  app->callback([options] { run(*options); });
+void add_bench(Program& program) {
+  Command app = program.add_command("bench", "Times a training step on synthetic samples.");
+  auto options = std::make_shared<BenchOptions>();
+  app.add_option("--model", options->model, "one of " + zoo_names()).capture_default_str();
+  add_batch(app, options->batch);
+  add_placement(app, options->placement);
+  app.add_option("--steps", options->steps, "steps to time (as many as take two seconds)")
+      .check(whole_number(1, kMostStepsOfAnEpoch));
+  app.add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
+  app.add_option("--learning-rate", options->learning_rate, "rate (what suits the optimizer)")
+      .check(number(0, kMostRate));
+  app.add_option("--seed", options->seed, "of weights and samples")
+      .capture_default_str()
+      .check(seed_number());
+  app.add_flag("--ops", options->ops, "show the time of every kind of op");
+  app.add_option("--trace", options->trace, "write the last steps as a trace for Perfetto");
+  app.add_option("--json", options->json, "write the result to this file (-: here)");
+  app.callback([options] { run(*options); });
 }
 
 }  // namespace lockstep::cli

@@ -6,10 +6,10 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/number.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/passes/precision.h"
 #include "lockstep/train/replicas.h"
@@ -30,25 +30,25 @@ void use_cores(int count) {
 
 }  // namespace
 
-void add_placement(CLI::App& app, Placement& placement) {
+void add_placement(Command app, Placement& placement) {
   app.add_option("--devices", placement.devices,
                  "where to compute, a replica on each: cpu:0,cpu:1 (cpu:0)")
-      ->delimiter(',');
+      .delimiter(',');
   app.add_option("--cores", placement.cores, "how many of the machine's cores to use (all)")
-      ->check(CLI::PositiveNumber);
+      .check(whole_number(1, kMostCores));
   app.add_option("--replicas", placement.replicas, "copies of the model (one a device)")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      .delimiter(',')
+      .check(whole_number(1, kMostReplicas));
   app.add_option("--strategy", placement.strategy,
                  "one-device, or mirrored (mirrored where there are several replicas)");
   app.add_option("--balance", placement.balance,
                  "even pieces, or auto: pieces that follow each replica's speed")
-      ->capture_default_str();
+      .capture_default_str();
   app.add_option("--precision", placement.precision,
                  "float32, or products and activations in 16 bits: mixed_float16, mixed_bfloat16")
-      ->capture_default_str();
-  app.add_flag("--tf32", placement.tf32,
-               "let f32 products on GPUs have ten bits of mantissa, which is faster");
+      .capture_default_str();
+  app.add_flag("--no-tf32", placement.no_tf32,
+               "strict f32 on GPUs: products keep all 23 bits of mantissa, which is slower");
 }
 
 std::vector<int> replica_counts(const Placement& placement) {
@@ -66,7 +66,6 @@ std::vector<int> replica_counts(const Placement& placement) {
             count, devices);
     require(strategy != "one-device" || count == 1,
             "--strategy one-device has one replica, not {}: use mirrored", count);
-    require(count <= 256, "--replicas {}: this version has up to 256 on one machine", count);
   }
   if (placement.cores > 0) use_cores(placement.cores);
   return counts;
@@ -123,7 +122,7 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
   return MirroredStrategy({.devices = std::move(devices),
                            .logical_cpus = split,
                            .balance = placement.balance == "auto" ? Balance::Auto : Balance::Even,
-                           .cuda = {.allow_tf32 = placement.tf32, .plan_cache = plan_cache()}});
+                           .cuda = {.allow_tf32 = !placement.no_tf32, .plan_cache = plan_cache()}});
 }
 
 std::string strategy_name(const Placement& placement, int replicas) {
@@ -131,53 +130,37 @@ std::string strategy_name(const Placement& placement, int replicas) {
   return replicas > 1 ? "mirrored" : "one-device";
 }
 
-std::string precision_text(const Placement& placement) {
-  return placement.precision == "float32" ? "" : ", " + placement.precision;
+std::string precision_text(const Placement& placement, const Strategy& strategy) {
+  if (placement.precision != "float32") return ", " + placement.precision;
+  if (!strategy.devices().front().starts_with("cuda")) return "";
+  return placement.no_tf32 ? ", strict float32" : ", float32 with TF32 products";
 }
 
-void add_batch(CLI::App& app, BatchFlags& flags) {
+void add_batch(Command app, BatchFlags& flags) {
   app.add_option("--batch-per-replica", flags.per_replica, "samples a step on each replica")
-      ->check(CLI::PositiveNumber);
+      .check(whole_number(1, kMostSamples));
   app.add_option("--global-batch,--batch", flags.global, "samples a step on all replicas together")
-      ->check(CLI::PositiveNumber);
+      .check(whole_number(1, kMostSamples));
 }
 
-std::int64_t batch_per_replica(const BatchFlags& flags, int replicas, std::int64_t otherwise) {
-  if (flags.global == 0) return flags.per_replica > 0 ? flags.per_replica : otherwise;
+std::int64_t global_batch(const BatchFlags& flags, int replicas, std::int64_t otherwise) {
+  if (flags.global == 0) {
+    return replicas * (flags.per_replica > 0 ? flags.per_replica : otherwise);
+  }
   require(flags.per_replica == 0 || flags.per_replica * replicas == flags.global,
           "--global-batch {} is not {} replica(s) of --batch-per-replica {}; give one of the two",
           flags.global, replicas, flags.per_replica);
-  require(flags.global % replicas == 0, "--global-batch {} does not divide over {} replicas",
-          flags.global, replicas);
-  return flags.global / replicas;
+  require(flags.global >= replicas,
+          "--global-batch {}: there are {} replicas, and each needs a sample", flags.global,
+          replicas);
+  return flags.global;
 }
 
-void check_target(const char* flag, const std::string& target) {
-  if (target.empty() || target == "-") return;
-  const std::filesystem::path file = target;
-  const auto folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  require(!std::filesystem::is_directory(file), "{} {}: this is a folder", flag, target);
-  require(access(folder.c_str(), W_OK | X_OK) == 0, "{} {}: the folder {} cannot be written to",
-          flag, target, folder.string());
-}
-
-void write_json(const Json& json, const std::string& target) {
-  if (target.empty()) return;
-  if (target == "-") {
-    fmt::print("{}\n", json.dump());
-    return;
-  }
-  const std::filesystem::path file = target;
-  const std::filesystem::path temporary = target + ".partial";
-  std::ofstream stream(temporary);
-  stream << json.dump(2) << '\n';
-  stream.close();
-  std::error_code error;
-  if (stream) std::filesystem::rename(temporary, file, error);
-  if (!stream || error) {
-    std::filesystem::remove(temporary, error);
-    fail<DataError>("--json {}: the file cannot be written", target);
-  }
+std::int64_t batch_per_replica(const BatchFlags& flags, int replicas, std::int64_t otherwise) {
+  const std::int64_t batch = global_batch(flags, replicas, otherwise);
+  require(batch % replicas == 0, "--global-batch {} does not divide over {} replicas", batch,
+          replicas);
+  return batch / replicas;
 }
 
 }  // namespace lockstep::cli

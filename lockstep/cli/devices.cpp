@@ -94,7 +94,7 @@ void run(const std::string& json_target) {
     json["missing"].push_back({{"backend", backend.backend}, {"why", backend.why}});
   }
 
-  if (json_target != "-") {
+  if (!is_standard_output(json_target)) {
     fmt::print("{:<8}{:<6}{:>5} cores{:>12}  {}  {}\n", device->name(), "cpu",
                device->cores().size(), bytes_text(static_cast<double>(memory_bytes())),
                vector_isa(), processor());
@@ -113,11 +113,11 @@ void run(const std::string& json_target) {
 
 }  // namespace
 
-void add_devices(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("devices", "Lists what there is to compute on.");
+void add_devices(Program& program) {
+  Command app = program.add_command("devices", "Lists what there is to compute on.");
   auto target = std::make_shared<std::string>();
-  app->add_option("--json", *target, "write the list to this file (-: here)");
-  app->callback([target] { run(*target); });
+  app.add_option("--json", *target, "write the list to this file (-: here)");
+  app.callback([target] { run(*target); });
 }
 
 }  // namespace lockstep::cli

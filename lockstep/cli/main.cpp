@@ -1,14 +1,25 @@
 // The program `lockstep`. Wrong flags and wrong files end with one line and code 2, failures of our
 // own with code 1.
-#include <fmt/core.h>
+#include <execinfo.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <iostream>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cli/advice.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/cli/interrupt.h"
 
 namespace {
 
@@ -17,61 +28,83 @@ using namespace lockstep::cli;
 
 int complain(const std::string& what, int code) {
   std::fflush(stdout);
-  fmt::print(stderr, "lockstep: {}\n", what);
+  const std::string line = fmt::format("lockstep: {}\n", for_program(what));
+  std::fwrite(line.data(), 1, line.size(), stderr);  // nowhere to say it where that fails
   return code;
 }
 
-// CLI11's explanations in one line.
-std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (c == '\n') c = ' ';
+// A file that is opened while a standard stream is closed would take its place, and what is printed
+// would go into it. What stands there now cannot be written to either, which is noticed.
+void fill_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) == -1 && errno == EBADF) {
+      static_cast<void>(open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+    }
   }
-  while (!text.empty() && text.back() == ' ') text.pop_back();
-  return text;
 }
 
-// "train, bench, …"; whether `wanted` is among them.
-std::string commands(CLI::App& program, const std::string& wanted, bool& found) {
-  std::string names;
-  for (const CLI::App* command : program.get_subcommands([](CLI::App*) { return true; })) {
-    found = found || command->get_name() == wanted;
-    names += (names.empty() ? "" : ", ") + command->get_name();
-  }
-  return names;
+// The C library loads what the end of a thread needs when it first needs it, and aborts where there
+// is no memory left for it: better now.
+void load_early() {
+  void* frame = nullptr;
+  static_cast<void>(backtrace(&frame, 1));
+}
+
+// What was printed may not have got anywhere: a full disk, a pipe whose reader has gone.
+int finish(int code) {
+  std::cout.flush();
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+  if (written || code != kOk) return code;
+  return complain("the output could not be written whole: is the disk full, or the reader gone?",
+                  kFailed);
+}
+
+// glibc gives threads arenas that reserve 64 MiB of addresses each. Under ulimit -v they would
+// leave none to libraries that end the process where they get no memory.
+void spare_addresses() {
+  rlimit most{};
+  const bool limited = getrlimit(RLIMIT_AS, &most) == 0 && most.rlim_cur != RLIM_INFINITY;
+  if (limited) mallopt(M_ARENA_MAX, 1);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App program("Trains neural networks, and says where the time goes.", "lockstep");
-  program.require_subcommand(1);
-  program.set_version_flag("--version", LOCKSTEP_VERSION);
+  spare_addresses();
+  fill_closed_streams();
+  load_early();
+  Program program("Trains neural networks, and says where the time goes.", "lockstep",
+                  LOCKSTEP_VERSION);
   add_train(program);
+  add_evaluate(program);
+  add_predict(program);
+  add_plot(program);
+  add_find_lr(program);
   add_bench(program);
   add_plan(program);
   add_devices(program);
 
   const std::string first = argc > 1 ? argv[1] : "";
-  bool known = first.starts_with("-");
-  const std::string names = commands(program, first, known);
+  const std::vector<std::string> known = program.commands();
+  const std::string names = fmt::format("{}", fmt::join(known, ", "));
   if (first.empty()) return complain("name a command: " + names, kWrongUse);
-  if (!known) {
+  if (!first.starts_with("-") && std::ranges::count(known, first) == 0) {
     return complain(fmt::format("there is no command {}; there are {}", first, names), kWrongUse);
   }
   try {
     program.parse(argc, argv);
-  } catch (const CLI::Success& done) {  // --help, --version
-    return program.exit(done);
-  } catch (const CLI::ParseError& error) {
-    return complain(one_line(error.what()) + " (see lockstep --help)", kWrongUse);
+  } catch (const WrongFlags& error) {
+    return complain(fmt::format("{} (see lockstep --help)", error.what()), kWrongUse);
+  } catch (const Interrupted& end) {
+    return kSignalled + end.signal;
   } catch (const UsageError& error) {
     return complain(error.what(), kWrongUse);
   } catch (const DataError& error) {
     return complain(error.what(), kWrongUse);
   } catch (const std::bad_alloc&) {
-    return complain("out of memory", kFailed);
+    return complain("there is not enough memory; use a smaller batch", kFailed);
   } catch (const std::exception& error) {
     return complain(error.what(), kFailed);
   }
-  return kOk;
+  return finish(kOk);
 }

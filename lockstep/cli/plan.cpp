@@ -8,7 +8,7 @@
 namespace lockstep::cli {
 namespace {
 
-struct Options {
+struct PlanOptions {
   std::string model = "mlp";
   BatchFlags batch;
   Placement placement;
@@ -44,7 +44,7 @@ Json as_json(const Plan& plan, const std::string& model, std::int64_t batch) {
   return json;
 }
 
-void run(const Options& options) {
+void run(const PlanOptions& options) {
   check_target("--json", options.json);
   const int replicas = one_count(options.placement);
   const Strategy strategy = make_strategy(options.placement, replicas, replicas);
@@ -54,21 +54,21 @@ void run(const Options& options) {
                           .batch = batch,
                           .optimizer = options.optimizer,
                           .precision = options.placement.precision});
-  if (options.json != "-") fmt::print("{}", print(step.plan()));
+  if (!is_standard_output(options.json)) fmt::print("{}", print(step.plan()));
   write_json(as_json(step.plan(), options.model, batch), options.json);
 }
 
 }  // namespace
 
-void add_plan(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("plan", "Prints the schedule of one training step.");
-  auto options = std::make_shared<Options>();
-  app->add_option("--model", options->model, "one of " + zoo_names())->capture_default_str();
-  add_batch(*app, options->batch);
-  add_placement(*app, options->placement);
-  app->add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
-  app->add_option("--json", options->json, "write the plan to this file (-: here)");
-  app->callback([options] { run(*options); });
+void add_plan(Program& program) {
+  Command app = program.add_command("plan", "Prints the schedule of one training step.");
+  auto options = std::make_shared<PlanOptions>();
+  app.add_option("--model", options->model, "one of " + zoo_names()).capture_default_str();
+  add_batch(app, options->batch);
+  add_placement(app, options->placement);
+  app.add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
+  app.add_option("--json", options->json, "write the plan to this file (-: here)");
+  app.callback([options] { run(*options); });
 }
 
 }  // namespace lockstep::cli

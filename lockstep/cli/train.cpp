@@ -2,19 +2,26 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <csignal>
-#include <cstdio>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
 #include <iostream>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/data_source.h"
 #include "lockstep/cli/format.h"
+#include "lockstep/cli/interrupt.h"
+#include "lockstep/cli/number.h"
+#include "lockstep/cli/recipe.h"
 #include "lockstep/cli/run_folder.h"
+#include "lockstep/cli/run_record.h"
+#include "lockstep/cli/train_options.h"
 #include "lockstep/cli/zoo.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/profile/trace.h"
+#include "lockstep/strategy/share.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/model.h"
 #include "lockstep/train/replicas.h"
@@ -22,46 +29,10 @@
 namespace lockstep::cli {
 namespace {
 
-struct Options {
-  std::string model = "lenet";
-  std::string data;
-  Placement placement;
-  BatchFlags batch;
-  std::int64_t epochs = 0;  // 0: not given
-  std::int64_t steps = 0;
-  std::string optimizer;
-  std::optional<double> learning_rate;
-  std::string scaling = "none";
-  std::int64_t warm_up_epochs = 5;
-  std::uint64_t seed = 0;
-  std::string run_dir;
-  std::string resume;
-  std::string json;
-  std::string trace;
-};
+using Options = TrainOptions;
 
-constexpr std::int64_t kEpochs = 5;
-constexpr std::int64_t kValidationBatch = 256;
 // Synthetic data holds this many batches, at least.
 constexpr std::int64_t kSyntheticBatches = 16;
-
-// Set by SIGINT and SIGTERM: end behind the step that is running, and save.
-std::atomic<bool> interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-void interrupt(int signal) {
-  interrupted = true;
-  std::signal(signal, SIG_DFL);  // the second one ends the process at once
-}
-
-CallbackRef stop_when_interrupted() {
-  std::signal(SIGINT, interrupt);
-  std::signal(SIGTERM, interrupt);
-  const auto stop = [](Model& model, std::int64_t, const BatchLogs&) {
-    if (interrupted) model.stop_training();
-  };
-  return LambdaCallback({.on_batch_end = stop, .looks_at_model = false});
-}
 
 // The logs of an epoch as the contract has them: metrics apart from losses, validation apart.
 Json epoch_json(const EpochLog& epoch) {
@@ -83,16 +54,20 @@ Json epoch_json(const EpochLog& epoch) {
   return json;
 }
 
-Json attribution_json(const Attribution& a) {
-  return {{"compute", a.compute},
-          {"communication", a.communication},
-          {"input", a.input},
-          {"wait", a.wait},
-          {"host", a.host}};
+// How a run ended, found out once, so that everything that tells of it agrees.
+struct Ending {
+  int signal = 0;                         // that interrupted it; 0: none did
+  std::optional<std::string> checkpoint;  // nothing where it has not saved yet
+};
+
+Json attribution_json(const Attribution& attribution) {
+  Json json = Json::object();
+  for (const auto& [name, share] : parts_of(attribution)) json[name] = share;
+  return json;
 }
 
 Json result_json(const Options& options, const Strategy& strategy, std::int64_t batch,
-                 const History& history, const std::string& checkpoint) {
+                 const History& history, const Ending& ending) {
   Json epochs = Json::array();
   for (const EpochLog& epoch : history.epochs) epochs.push_back(epoch_json(epoch));
   Json replicas = Json::array();
@@ -115,7 +90,10 @@ Json result_json(const Options& options, const Strategy& strategy, std::int64_t 
                {"peak_bytes", history.peak_bytes},
                {"attribution", attribution_json(history.attribution)},
                {"by_replica", std::move(replicas)},
-               {"checkpoint", checkpoint}};
+               {"checkpoint", ending.checkpoint ? Json(*ending.checkpoint) : Json(nullptr)}};
+  if (!history.failure.empty()) json["failure"] = history.failure;
+  if (history.restores > 0) json["restores"] = history.restores;
+  if (ending.signal != 0) json["interrupted"] = signal_name(ending.signal);
   if (history.loss_scale) {
     json["loss_scale"] = *history.loss_scale;
     json["overflowed_steps"] = history.overflowed_steps;
@@ -123,31 +101,21 @@ Json result_json(const Options& options, const Strategy& strategy, std::int64_t 
   return json;
 }
 
-// The rate of a run, for the number of its replicas.
-struct RateOfRun {
-  Schedule schedule = 0.0;
-  double last = 0;  // behind the warm-up
-  std::string how;  // ", 2 × 0.001 after 5 epochs of warm-up"
-};
-
-RateOfRun rate_of(const Options& options, int replicas, const Dataset& batches) {
-  const RateScaling scaling = rate_scaling_by_name(options.scaling);
-  const Schedule base =
-      choose_optimizer(zoo_entry(options.model), options.optimizer, options.learning_rate)
-          .schedule();
-  const double factor = scaling_factor(scaling, replicas);
-  RateOfRun rate{.schedule = base, .last = base.rate() * factor, .how = ""};
-  if (factor == 1.0) return rate;
-  const std::optional<std::int64_t> whole = batches.cardinality();
-  const std::int64_t steps = options.steps > 0 ? options.steps : whole.value_or(0);
-  require(steps > 0 || options.warm_up_epochs == 0,
-          "--warm-up-epochs: the length of an epoch is not known; give --steps");
-  rate.schedule = scaled(
-      base,
-      {.replicas = replicas, .scaling = scaling, .warm_up_steps = steps * options.warm_up_epochs});
-  rate.how = fmt::format(" ({:g} × {:g} for {} replicas, reached over the first {} epochs)", factor,
-                         base.rate(), replicas, options.warm_up_epochs);
-  return rate;
+// What the flags and the model make of the rate, the schedule and the decay.
+Recipe recipe_of(const Options& options, std::int64_t samples) {
+  const std::int64_t batch = options.batch.global;
+  return make_recipe(
+      zoo_entry(options.model),
+      {.optimizer = options.optimizer,
+       .learning_rate = options.learning_rate,
+       .schedule = options.schedule,
+       .weight_decay = options.weight_decay,
+       .scaling = options.scaling,
+       .warm_up_epochs = options.warm_up_epochs,
+       .replicas = options.scaled_for,
+       .global_batch = batch,
+       .steps_per_epoch = options.steps > 0 ? options.steps : (samples + batch - 1) / batch,
+       .epochs = options.epochs});
 }
 
 // "2 cores", "NVIDIA H200"
@@ -166,120 +134,345 @@ std::string placement_text(const Strategy& strategy, std::int64_t batch) {
     where += fmt::format("{}{} ({})", r > 0 ? ", " : "", device.name(), what_it_is(device));
   }
   if (replicas.size() == 1) return fmt::format("batch {}, {}\n", batch, where);
-  return fmt::format("global batch {} = {} replicas × {}; {}\n", batch, replicas.size(),
-                     batch / replicas.size(), where);
+  const std::vector<Piece> pieces = split_evenly(batch, replicas.size());
+  std::string each = std::to_string(pieces.front().size());
+  if (pieces.back().size() != pieces.front().size()) {
+    for (std::size_t r = 1; r < pieces.size(); ++r) each += fmt::format(", {}", pieces[r].size());
+  }
+  return fmt::format("global batch {} = {} replicas × {}; {}\n", batch, replicas.size(), each,
+                     where);
 }
 
-void report(std::ostream& out, const History& history, const RunFolder& folder) {
-  if (history.epochs.empty()) {
-    out << "Nothing to do: the checkpoint has already reached the last epoch.\n";
+void report(std::ostream& out, const History& history, const std::string& run, const Ending& ending,
+            std::int64_t epochs) {
+  if (history.epochs.empty() && ending.signal != 0) {
+    out << fmt::format("interrupted by {} before the first step; go on with --resume {}\n",
+                       signal_name(ending.signal), run);
     return;
   }
-  out << '\n' << history.report() << '\n';
+  if (history.epochs.empty()) {
+    out << fmt::format(
+        "Nothing to do: the run in {} has done its {} epoch{}; go on with --resume "
+        "{} --epochs {}\n",
+        run, epochs, epochs == 1 ? "" : "s", run, epochs + 1);
+    return;
+  }
+  out << '\n' << history.report({.program = true}) << '\n';
   const Logs& logs = history.epochs.back().logs;
   if (const auto accuracy = logs.find("val_accuracy")) {
     out << fmt::format("test accuracy {:.2f}%\n", *accuracy * 100);
   }
-  if (interrupted)
-    out << fmt::format("interrupted; go on with --resume {}\n", folder.path().string());
-  out << fmt::format("checkpoint    {}\n", folder.checkpoint().string());
+  if (ending.signal != 0) {
+    out << fmt::format("interrupted by {}; go on with --resume {}\n", signal_name(ending.signal),
+                       run);
+  }
+  if (ending.checkpoint) out << fmt::format("checkpoint    {}\n", *ending.checkpoint);
 }
 
-void run(const Options& options) {
+OnNaN on_nan_by_name(const std::string& name) {
+  if (name == "continue") return OnNaN::Continue;
+  return name == "restore" ? OnNaN::Restore : OnNaN::Stop;
+}
+
+// ModelCheckpoint fills in what stands in braces; a folder's name is to stay as it is.
+std::string literal(const std::string& path) {
+  std::string escaped;
+  for (const char c : path) {
+    escaped += c;
+    if (c == '{' || c == '}') escaped += c;
+  }
+  return escaped;
+}
+
+// --checkpoint-every: "500" steps, "90s", "10m", "2h"; nothing where it is empty.
+void set_interval(ModelCheckpointOptions& checkpoint, const std::string& text) {
+  if (text.empty()) return;
+  std::int64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  const std::string unit(error == std::errc() ? stop : end, end);
+  const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  constexpr std::int64_t kMost = 1'000'000'000;
+  require(error == std::errc() && count > 0 && count <= kMost && (unit.empty() || seconds > 0),
+          "--checkpoint-every {}: give a number of steps (500), or a time (90s, 10m, 2h)", text);
+  if (unit.empty()) {
+    checkpoint.every_steps = count;
+  } else {
+    checkpoint.every = std::chrono::seconds(count * seconds);
+  }
+}
+
+// Fills in what was left to the model: what a run's record keeps holds for later versions, too.
+void settle(Options& options, const ZooEntry& entry, int replicas) {
+  options.batch = {.per_replica = 0, .global = global_batch(options.batch, replicas, entry.batch)};
+  options.placement.replicas = {replicas};
+  if (options.scaled_for == 0) options.scaled_for = replicas;
+  if (options.epochs == 0) options.epochs = options.steps > 0 ? 1 : kEpochs;
+  if (!options.data.empty() && options.data != "synthetic") {
+    options.data = std::filesystem::absolute(options.data).lexically_normal().string();
+  }
+}
+
+// What the model is trained on; of a run that goes on, the same samples as before.
+DataSource open_data_of(const DataOptions& options, bool given, const RunFolder& folder,
+                        const std::optional<Json>& before, Json& identity) {
+  const std::string run = folder.source().string();
+  const bool moved = before && !given && !options.data.empty() && options.data != "synthetic" &&
+                     !std::filesystem::is_directory(options.data);
+  require(!moved,
+          "--resume {}: the data was in {}, which is not there any more: give its new place with "
+          "--data",
+          run, options.data);
+  DataSource data = open_data(options);
+  identity = data_json(data, options);
+  if (!before) return data;
+  const Json recorded = record_part(*before, "data", folder.source_record());
+  const auto shown = [](const Json& of) {
+    // A path may hold bytes that are not UTF-8.
+    const auto part = [&](const char* key) {
+      return of.value(key, Json("?")).dump(-1, ' ', false, Json::error_handler_t::replace);
+    };
+    return fmt::format("{} with {} + {} samples, fingerprint {}", part("path"),
+                       part("train_samples"), part("test_samples"), part("fingerprint"));
+  };
+  for (const char* key : {"kind", "fingerprint", "train_samples", "test_samples", "classes"}) {
+    if (recorded.value(key, Json()) == identity[key]) continue;
+    fail<UsageError>(
+        "--resume {}: the run was trained on other data ({}) than {} ({}): {}, or "
+        "begin a new run without --resume",
+        run, shown(recorded), given ? "--data names" : "there is now", shown(identity),
+        given ? "leave --data out" : "put the old data back");
+  }
+  return data;
+}
+
+std::int64_t recorded_samples(const Json& record, const std::filesystem::path& file) {
+  const Json data = record_part(record, "data", file);
+  const Json& samples = record_part(data, "train_samples", file);
+  constexpr std::int64_t kMost = kSyntheticBatches * kMostSamples * kMostReplicas;
+  if (!samples.is_number_integer() || samples < 1 || samples > kMost) {
+    fail<DataError>("{}: there cannot be {} samples", file.string(), samples.dump());
+  }
+  return samples;
+}
+
+// One call of `lockstep train`.
+class TrainRun {
+ public:
+  TrainRun(const Options& typed, const GivenFlags& given);
+  void run();
+
+ private:
+  void open_model();
+  void begin();
+  std::vector<CallbackRef> callbacks();
+  Ending ending_of(const History& history) const;
+  void finish(const History& history, const Ending& ending);
+  void save_tuning();
+
+  Options options_;
+  const GivenFlags& given_;
+  RunFolder folder_;
+  std::optional<Json> before_;  // the record of the run that goes on
+  std::ostream& out_;
+  std::int64_t batch_ = 0;
+  Json identity_;  // of the data
+  DataSource data_;
+  std::optional<Strategy> strategy_;
+  std::optional<Model> model_;
+  Recipe recipe_;
+  std::optional<Dataset> batches_;
+  std::optional<RunRecorder> recorder_;
+};
+
+// Where the JSON goes to the terminal, what is for people goes to the other stream.
+TrainRun::TrainRun(const Options& typed, const GivenFlags& given)
+    : options_(typed),
+      given_(given),
+      folder_(typed.run_dir, typed.resume),
+      out_(is_standard_output(typed.json) ? std::cerr : std::cout) {
+  if (!folder_.resumes()) return;
+  before_ = read_record(folder_.source_record());
+  if (before_) {
+    options_ = resumed_options(record_part(*before_, "options", folder_.source_record()), typed,
+                               given, folder_.source().string());
+  }
+}
+
+void TrainRun::open_model() {
+  const int replicas = one_count(options_.placement);
+  const ZooEntry& entry = zoo_entry(options_.model);
+  settle(options_, entry, replicas);
+  batch_ = options_.batch.global;
+  DataOptions how{.data = options_.data,
+                  .task = entry.task,
+                  .samples = batch_ * kSyntheticBatches,
+                  .seed = options_.seed};
+  if (!options_.image_size.empty()) how.image_size = image_size_by_text(options_.image_size);
+  if (!options_.augment.empty()) how.augment = augment_by_name(options_.augment);
+  if (before_) how.samples = recorded_samples(*before_, folder_.source_record());
+  data_ = open_data_of(how, given_.contains("--data"), folder_, before_, identity_);
+  batches_ = data_.train(batch_, options_.seed);
+  if (folder_.resumes()) batches_->tuning()->load(folder_.source_tuning());
+  recipe_ = recipe_of(options_, data_.train_samples);
+  // What a run's record keeps holds for later versions, too, and for other numbers of replicas.
+  options_.learning_rate = recipe_.base;
+  strategy_ = make_strategy(options_.placement, replicas, replicas);
+  model_.emplace(entry.make(data_.task));
+  model_->compile({.strategy = *strategy_,
+                   .optimizer = recipe_.optimizer,
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                   .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})},
+                   .precision = options_.placement.precision,
+                   .seed = options_.seed});
+  model_->build(data_.task.sample);
+}
+
+// Called when everything has been found to be in order.
+void TrainRun::begin() {
+  folder_.keep();
+  Json record = before_ ? *before_ : new_record();
+  const Json options = settings_json(options_);
+  if (before_) {
+    note_resumed(record, options);
+  } else {
+    record["options"] = options;
+  }
+  record["effective"] = {
+      {"optimizer", recipe_.optimizer.name()},
+      {"learning_rate", recipe_.rate},
+      {"recipe", fmt::format("{} at {:g}{}", recipe_.optimizer.name(), recipe_.rate, recipe_.how)},
+      {"strategy", strategy_name(options_.placement, options_.placement.replicas.front())},
+      {"devices", strategy_->devices()},
+      {"replicas", strategy_->num_replicas_in_sync()},
+      {"global_batch", batch_},
+      {"parameters", model_->parameter_count()}};
+  record["data"] = identity_;
+  recorder_.emplace(folder_.record(), std::move(record));
+  recorder_->begin();
+  // A checkpoint brings its own rate along.
+  if (given_.contains("--learning-rate") && folder_.resumes() &&
+      recipe_.optimizer.schedule().constant()) {
+    model_->set_learning_rate(recipe_.rate);
+  }
+  if (folder_.resumes() && !before_) {
+    out_ << fmt::format(
+        "note: {} has no {} (an earlier version made it): flags that are not given have their "
+        "defaults, and nothing can tell whether model and data are those of the run\n",
+        folder_.source().string(), kRecordFile);
+  }
+  const double rate =
+      recipe_.optimizer.schedule().constant() ? model_->learning_rate() : recipe_.rate;
+  out_ << fmt::format("{}: {} parameters{}, {} at {:g}{}\n{}{}\n", options_.model,
+                      count_text(model_->parameter_count()),
+                      precision_text(options_.placement, *strategy_), recipe_.optimizer.name(),
+                      rate, recipe_.how, placement_text(*strategy_, batch_), data_.description);
+  out_.flush();
+}
+
+std::vector<CallbackRef> TrainRun::callbacks() {
+  const bool terminal = isatty(&out_ == &std::cerr ? STDERR_FILENO : STDOUT_FILENO) == 1;
+  const auto epoch_done = [this](Model& model, std::int64_t epoch, const Logs& logs) {
+    recorder_->epoch_done(epoch, model.step(), logs);
+  };
+  std::vector<CallbackRef> callbacks = {
+      LambdaCallback({.on_train_begin = [this](Model&) { begin(); }}),
+      ProgressBar(out_, {.terminal = terminal}),
+      CSVLogger({.path = folder_.metrics(), .append = folder_.resumes()}),
+      LambdaCallback({.on_epoch_end = epoch_done}),
+  };
+  if (options_.early_stopping > 0) {
+    callbacks.push_back(
+        EarlyStopping({.monitor = options_.monitor, .patience = options_.early_stopping}));
+  }
+  if (options_.save_best) {
+    callbacks.push_back(ModelCheckpoint({.path = literal(folder_.best().string()),
+                                         .monitor = options_.monitor,
+                                         .save_best_only = true}));
+  }
+  ModelCheckpointOptions last{.path = literal(folder_.checkpoint().string())};
+  set_interval(last, options_.checkpoint_every);
+  callbacks.push_back(ModelCheckpoint(last));
+  return callbacks;
+}
+
+void TrainRun::run() {
+  open_model();
+  folder_.create();
+  FitOptions fit;
+  fit.epochs = options_.epochs;
+  if (options_.steps > 0) fit.steps_per_epoch = options_.steps;
+  fit.validation_data = data_.test(batch_);
+  fit.resume = folder_.resumed();
+  fit.on_nan = on_nan_by_name(options_.on_nan);
+  fit.interrupted = [] { return caught_signal() != 0; };
+  fit.verbose = 0;
+  fit.callbacks = callbacks();
+  Ending ending;
+  try {
+    const History history = model_->fit(*batches_, fit);
+    ending = ending_of(history);
+    finish(history, ending);
+  } catch (const std::exception& error) {
+    if (recorder_) recorder_->end("failed", error.what());
+    throw;
+  }
+  if (ending.signal != 0) throw Interrupted{ending.signal};
+}
+
+// A signal that comes when everything is done interrupts nothing.
+Ending TrainRun::ending_of(const History& history) const {
+  Ending ending{.signal = history.interrupted ? caught_signal() : 0, .checkpoint = {}};
+  if (std::filesystem::exists(folder_.checkpoint())) {
+    ending.checkpoint = folder_.checkpoint().string();
+  }
+  return ending;
+}
+
+// A run that has done its work does not fail for want of hints to the next one.
+void TrainRun::save_tuning() {
+  try {
+    batches_->tuning()->save(folder_.tuning());
+  } catch (const DataError& error) {
+    out_ << fmt::format("warning: {}; a run that goes on from here learns it anew\n", error.what());
+  }
+}
+
+void TrainRun::finish(const History& history, const Ending& ending) {
+  if (!history.failure.empty()) {
+    recorder_->end("failed", history.failure);
+  } else {
+    ending.signal != 0 ? recorder_->end("interrupted", signal_name(ending.signal))
+                       : recorder_->end("finished");
+  }
+  report(out_, history, folder_.path().string(), ending, options_.epochs);
+  save_tuning();
+  out_.flush();  // a pipe that takes what follows may wait for its reader
+  if (!options_.trace.empty()) {
+    write_target("--trace", options_.trace, trace_text(model_->recorder()));
+  }
+  write_json(result_json(options_, *strategy_, batch_, history, ending), options_.json);
+  if (history.failure.empty()) return;
+  const std::string again =
+      ending.checkpoint ? fmt::format(", and go on from the last good state with --resume {}",
+                                      folder_.path().string())
+                        : std::string();
+  fail<Error>("training ended: {}; look for NaN in the data or lower --learning-rate{}",
+              history.failure, again);
+}
+
+void run(const Options& options, const GivenFlags& given) {
   check_target("--json", options.json);
   check_target("--trace", options.trace);
-  const int replicas = one_count(options.placement);
-  const ZooEntry& entry = zoo_entry(options.model);
-  const std::int64_t batch = replicas * batch_per_replica(options.batch, replicas, entry.batch);
-  choose_optimizer(entry, options.optimizer, options.learning_rate);  // refuses unknown ones first
-  const RunFolder folder(options.run_dir, options.resume);
-  const DataSource data = open_data({.data = options.data,
-                                     .task = entry.task,
-                                     .samples = batch * kSyntheticBatches,
-                                     .seed = options.seed});
-
-  const Dataset batches = data.train(batch, options.seed);
-  const RateOfRun rate = rate_of(options, replicas, batches);
-  const Optimizer optimizer = choose_optimizer(entry, options.optimizer, rate.schedule);
-  const Strategy strategy = make_strategy(options.placement, replicas, replicas);
-  Model model(entry.make(data.task));
-  model.compile({.strategy = strategy,
-                 .optimizer = optimizer,
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
-                 .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})},
-                 .precision = options.placement.precision,
-                 .seed = options.seed});
-  model.build(data.task.sample);
-
-  // Where the JSON goes to the terminal, what is for people goes to the other stream.
-  const bool aside = options.json == "-";
-  std::ostream& out = aside ? std::cerr : std::cout;
-  // Called when everything has been found to be in order.
-  const auto begin = [&](Model&) {
-    folder.create();
-    out << fmt::format("{}: {} parameters{}, {} at {:g}{}\n{}{}\n", options.model,
-                       count_text(model.parameter_count()), precision_text(options.placement),
-                       optimizer.name(), rate.last, rate.how, placement_text(strategy, batch),
-                       data.description);
-    out.flush();
-  };
-
-  FitOptions fit;
-  fit.epochs = options.epochs > 0 ? options.epochs : options.steps > 0 ? 1 : kEpochs;
-  if (options.steps > 0) fit.steps_per_epoch = options.steps;
-  fit.validation_data = data.test(kValidationBatch);
-  fit.resume = folder.resumed();
-  const bool terminal = isatty(aside ? STDERR_FILENO : STDOUT_FILENO) == 1;
-  fit.callbacks = {
-      LambdaCallback({.on_train_begin = begin}),
-      stop_when_interrupted(),
-      ProgressBar(out, {.terminal = terminal}),
-      CSVLogger({.path = folder.metrics(), .append = !folder.resumed().empty()}),
-      ModelCheckpoint({.path = folder.checkpoint().string()}),
-  };
-  const History history = model.fit(batches, fit);
-
-  report(out, history, folder);
-  for (const std::string& remark : model.remarks()) out << "note: " << remark << "\n";
-  if (!options.trace.empty()) write_trace(model.recorder(), options.trace);
-  write_json(result_json(options, strategy, batch, history, folder.checkpoint().string()),
-             options.json);
+  catch_signals();
+  TrainRun(options, given).run();
 }
 
 }  // namespace
 
-void add_train(CLI::App& program) {
-  CLI::App* app = program.add_subcommand("train", "Trains a model and saves it.");
-  auto options = std::make_shared<Options>();
-  app->add_option("--model", options->model, "one of " + zoo_names())->capture_default_str();
-  app->add_option(
-      "--data", options->data,
-      "a folder: IDX files, a binary CIFAR set, TFRecord files, or one folder of images a "
-      "class; or synthetic (Fashion-MNIST, as Debian packages it)");
-  add_placement(*app, options->placement);
-  add_batch(*app, options->batch);
-  app->add_option("--epochs", options->epochs,
-                  fmt::format("the last epoch's number ({}; 1 with --steps)", kEpochs))
-      ->check(CLI::PositiveNumber);
-  app->add_option("--steps", options->steps, "steps of an epoch (all that the data has)")
-      ->check(CLI::PositiveNumber);
-  app->add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
-  app->add_option("--learning-rate", options->learning_rate, "rate (what suits the optimizer)")
-      ->check(CLI::NonNegativeNumber);
-  app->add_option("--learning-rate-scaling", options->scaling,
-                  "for several replicas: none, linear or sqrt")
-      ->capture_default_str();
-  app->add_option("--warm-up-epochs", options->warm_up_epochs,
-                  "epochs in which a scaled rate is reached")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app->add_option("--seed", options->seed, "of weights, shuffling and dropout")
-      ->capture_default_str();
-  app->add_option("--run-dir", options->run_dir, "folder of the run (runs/<date and time>)");
-  app->add_option("--resume", options->resume, "a run's folder, or a checkpoint, to go on from");
-  app->add_option("--trace", options->trace, "write the last steps as a trace for Perfetto");
-  app->add_option("--json", options->json, "write the result to this file (-: here)");
-  app->callback([options] { run(*options); });
+void add_train(Program& program) {
+  Command app = program.add_command("train", "Trains a model and saves it.");
+  add_train_flags(app, run);
 }
 
 }  // namespace lockstep::cli

@@ -18,9 +18,10 @@ template <int depth>
 std::shared_ptr<Network> resnet(const Task& task) {
   return applications::resnet(
       {.depth = depth,
-       .input = task.sample,
+       .input_shape = task.sample,
        .classes = task.classes,
-       .small_input = task.sample.rank() == 3 && task.sample[0] <= kSmallImage});
+       .small_input = task.sample.rank() == 3 && task.sample[0] <= kSmallImage,
+       .zero_init_residual = true});
 }
 
 std::vector<ZooEntry> make_zoo() {
@@ -31,11 +32,11 @@ std::vector<ZooEntry> make_zoo() {
        {.sample = {784}, .classes = 10},
        32,
        [](const Task& task) {
-         return applications::mlp({.input = task.sample, .classes = task.classes});
+         return applications::mlp({.input_shape = task.sample, .classes = task.classes});
        }},
       {"lenet", digits, 64,
        [](const Task& task) {
-         return applications::lenet({.input = task.sample, .classes = task.classes});
+         return applications::lenet({.input_shape = task.sample, .classes = task.classes});
        }},
       {"resnet18", photos, 16, resnet<18>},
       {"resnet34", photos, 16, resnet<34>},
@@ -67,12 +68,16 @@ std::string zoo_names() {
 }
 
 Optimizer choose_optimizer(const ZooEntry& entry, const std::string& name,
-                           std::optional<Schedule> learning_rate) {
-  if (!name.empty()) return optimizer_by_name(name, learning_rate);
+                           std::optional<Schedule> learning_rate,
+                           std::optional<double> weight_decay) {
+  if (!name.empty()) return optimizer_by_name(name, learning_rate, weight_decay);
   if (entry.name.starts_with("resnet")) {
-    return SGD({.learning_rate = learning_rate.value_or(0.1), .momentum = 0.9});
+    return SGD({.learning_rate = learning_rate.value_or(0.1),
+                .momentum = 0.9,
+                .weight_decay = weight_decay.value_or(0.0)});
   }
-  return Adam({.learning_rate = learning_rate.value_or(1e-3)});
+  return Adam(
+      {.learning_rate = learning_rate.value_or(1e-3), .weight_decay = weight_decay.value_or(0.0)});
 }
 
 }  // namespace lockstep::cli

@@ -32,6 +32,7 @@ std::string zoo_names();  // "mlp, lenet, …"
 // --optimizer and --learning-rate; where they are absent, what suits the model: Adam, and SGD with
 // momentum for the ResNets.
 Optimizer choose_optimizer(const ZooEntry& entry, const std::string& name,
-                           std::optional<Schedule> learning_rate);
+                           std::optional<Schedule> learning_rate,
+                           std::optional<double> weight_decay = {});
 
 }  // namespace lockstep::cli

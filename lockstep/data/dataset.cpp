@@ -1,18 +1,32 @@
 #include "lockstep/data/dataset.h"
 
+#include <ostream>
+
 #include "lockstep/base/error.h"
 #include "lockstep/data/dataset_iterator.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
 
-Dataset Dataset::from_tensors(std::vector<Tensor> tensors) {
+Dataset Dataset::from_tensor_slices(std::vector<Tensor> tensors) {
   std::vector<Column> columns;
   for (Tensor& tensor : tensors) {
     const DType dtype = tensor.dtype();
     columns.push_back({.stored = std::move(tensor), .dtype = dtype});
   }
   return Dataset(make_tensors(std::move(columns)));
+}
+
+Dataset Dataset::from_tensors(std::vector<Tensor> tensors) {
+  require(!tensors.empty(), "[from_tensors] a data set needs at least one tensor");
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    require(tensors[i].defined(), "[from_tensors] component {} is no tensor", i);
+    std::vector<std::int64_t> dims{1};
+    const std::span<const std::int64_t> inner = tensors[i].shape().dims();
+    dims.insert(dims.end(), inner.begin(), inner.end());
+    tensors[i] = tensors[i].reshaped(Shape(std::move(dims)));
+  }
+  return from_tensor_slices(std::move(tensors));
 }
 
 Dataset Dataset::from_generator(Generator generator, GeneratorOptions options) {
@@ -25,6 +39,14 @@ Dataset Dataset::range(std::int64_t count) {
 
 Dataset Dataset::shuffle(ShuffleOptions options) const {
   return then(make_shuffle(node_, options));
+}
+
+Dataset Dataset::shuffle(std::int64_t buffer, ShuffleOptions options) const {
+  require(options.buffer == 0 || options.buffer == buffer,
+          "[shuffle] two sizes of its buffer are given, {} and {}; give one", buffer,
+          options.buffer);
+  options.buffer = buffer;
+  return shuffle(options);
 }
 
 Dataset Dataset::batch(std::int64_t size, BatchOptions options) const {
@@ -40,11 +62,11 @@ Dataset Dataset::unbatch() const {
 }
 
 Dataset Dataset::take(std::int64_t count) const {
-  return then(make_take(node_, count));
+  return count == -1 ? *this : then(make_take(node_, count));
 }
 
 Dataset Dataset::skip(std::int64_t count) const {
-  return then(make_skip(node_, count));
+  return then(count == -1 ? make_take(node_, 0) : make_skip(node_, count));
 }
 
 Dataset Dataset::repeat(std::int64_t count) const {
@@ -112,6 +134,19 @@ Dataset Dataset::prefetch(int buffer) const {
   return then(make_prefetch(node_, buffer));
 }
 
+Dataset Dataset::with_budget(Budget budget) const {
+  Dataset dataset = *this;
+  dataset.budget_ = budget;
+  return dataset;
+}
+
+Dataset Dataset::with_tuning(std::shared_ptr<PipelineTuning> tuning) const {
+  require(tuning != nullptr, "[with_tuning] there is no tuning to begin with");
+  Dataset dataset = *this;
+  dataset.tuning_ = std::move(tuning);
+  return dataset;
+}
+
 std::vector<ElementSpec> Dataset::element_spec() const {
   return node_->element_spec();
 }
@@ -126,7 +161,7 @@ std::unique_ptr<Iterator> Dataset::iterator(std::uint64_t epoch) const {
 }
 
 std::unique_ptr<Iterator> Dataset::iterator(const IteratorOptions& options) const {
-  return std::make_unique<DatasetIterator>(node_, budget_, options);
+  return std::make_unique<DatasetIterator>(node_, budget_, tuning_, options);
 }
 
 PipelineReport Dataset::explain(ExplainOptions options) const {
@@ -139,6 +174,21 @@ PipelineReport Dataset::explain(ExplainOptions options) const {
   return running->report();
 }
 
+ElementIterator::ElementIterator(std::unique_ptr<Iterator> iterator)
+    : iterator_(std::move(iterator)), element_(std::make_shared<Element>()) {
+  ++*this;
+}
+
+ElementIterator& ElementIterator::operator++() {
+  std::optional<Element> next = iterator_->next();
+  if (next) {
+    *element_ = std::move(*next);
+  } else {
+    element_ = nullptr;
+  }
+  return *this;
+}
+
 std::string describe(const std::vector<ElementSpec>& spec) {
   std::string text;
   for (const ElementSpec& component : spec) {
@@ -146,6 +196,23 @@ std::string describe(const std::vector<ElementSpec>& spec) {
                         component.shape, component.varies ? " of any extent" : "");
   }
   return text;
+}
+
+std::ostream& operator<<(std::ostream& stream, const ElementSpec& spec) {
+  return stream << describe({spec});
+}
+
+std::ostream& operator<<(std::ostream& stream, const std::vector<ElementSpec>& spec) {
+  return stream << describe(spec);
+}
+
+std::ostream& operator<<(std::ostream& stream, const Dataset& dataset) {
+  const std::int64_t count = dataset.node()->cardinality();
+  const std::string elements = count >= 0
+                                   ? fmt::format("{} element{}", count, count == 1 ? "" : "s")
+                               : count == kInfinite ? "elements without end"
+                                                    : "elements";
+  return stream << fmt::format("Dataset({}: {})", elements, describe(dataset.element_spec()));
 }
 
 }  // namespace lockstep

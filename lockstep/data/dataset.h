@@ -2,9 +2,13 @@
 // can be iterated any number of times, by several iterators at once.
 #pragma once
 
+#include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <iosfwd>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,6 +20,7 @@
 #include "lockstep/base/shape.h"
 #include "lockstep/data/budget.h"
 #include "lockstep/data/iterator.h"
+#include "lockstep/data/tuning.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
@@ -30,6 +35,11 @@ struct ElementSpec {
   bool varies = false;  // from element to element, all but the rank: the extents of an image file
   bool operator==(const ElementSpec&) const = default;
 };
+
+// "u8 (28, 28), i32 ()"
+std::string describe(const std::vector<ElementSpec>& spec);
+std::ostream& operator<<(std::ostream& stream, const ElementSpec& spec);
+std::ostream& operator<<(std::ostream& stream, const std::vector<ElementSpec>& spec);
 
 // "As many as it takes": for prefetch and parallelism.
 inline constexpr int AUTOTUNE = -1;
@@ -134,32 +144,88 @@ struct ExplainOptions {
   IteratorOptions iterator = {};
 };
 
+// A function of the tensors of an element that has two, {x, y}; not one of elements.
+template <class Result, class F>
+concept FunctionOfTwo = !std::is_invocable_v<F&, const Element&> &&
+                        !std::is_invocable_v<F&, const Element&, RandomSequence&> &&
+                        std::is_invocable_r_v<Result, F&, const Tensor&, const Tensor&>;
+
+// What a range-for over a data set goes through; it ends where the pass does.
+class ElementIterator {
+ public:
+  using iterator_concept = std::input_iterator_tag;
+  using difference_type = std::ptrdiff_t;
+  using value_type = Element;
+
+  explicit ElementIterator(std::unique_ptr<Iterator> iterator);
+  Element& operator*() const { return *element_; }
+  Element* operator->() const { return element_.get(); }
+  ElementIterator& operator++();
+  void operator++(int) { ++*this; }
+  bool operator==(std::default_sentinel_t) const { return element_ == nullptr; }
+  // Where the pass is, to go on from later: Iterator::save and restore.
+  Iterator& position() const { return *iterator_; }
+
+ private:
+  std::shared_ptr<Iterator> iterator_;
+  std::shared_ptr<Element> element_;  // null at the end
+};
+
 class Dataset {
  public:
   explicit Dataset(std::shared_ptr<const DatasetNode> node, Budget budget = {})
       : node_(std::move(node)), budget_(budget) {}
 
   // Slices of tensors along axis 0, which all share: element i is {t0[i], t1[i], …}.
+  static Dataset from_tensor_slices(std::vector<Tensor> tensors);
+  template <std::same_as<Tensor> T>
+  static Dataset from_tensor_slices(T tensor) {
+    return from_tensor_slices(std::vector<Tensor>{std::move(tensor)});
+  }
+  // One element, which is the tensors as they are.
   static Dataset from_tensors(std::vector<Tensor> tensors);
+  template <std::same_as<Tensor> T>
+  static Dataset from_tensors(T tensor) {
+    return from_tensors(std::vector<Tensor>{std::move(tensor)});
+  }
   // Elements of the user's own making; the generator may be null where an option replaces it.
   static Dataset from_generator(Generator generator, GeneratorOptions options);
   // 0, 1, …, count - 1, as i64 scalars.
   static Dataset range(std::int64_t count);
 
   Dataset shuffle(ShuffleOptions options) const;
+  // shuffle(1000), shuffle(1000, {.seed = 7}).
+  Dataset shuffle(std::int64_t buffer, ShuffleOptions options = {}) const;
   Dataset batch(std::int64_t size, BatchOptions options = {}) const;
   // Batches of elements of different extents, filled up at the ends.
   Dataset padded_batch(std::int64_t size, PaddedBatchOptions options = {}) const;
   // The rows of batches, one by one.
   Dataset unbatch() const;
-  Dataset take(std::int64_t count) const;
-  Dataset skip(std::int64_t count) const;
+  Dataset take(std::int64_t count) const;         // -1: all
+  Dataset skip(std::int64_t count) const;         // -1: all
   Dataset repeat(std::int64_t count = -1) const;  // -1: for ever
   Dataset map(MapFunction function, MapOptions options = {}) const;
   Dataset map(RandomMapFunction function, MapOptions options = {}) const;
+  // Of the two tensors of an element: map([](const Tensor& x, const Tensor& y) -> Element {…}).
+  template <class F>
+  requires FunctionOfTwo<Element, F> Dataset map(F function, MapOptions options = {})
+  const {
+    return map(MapFunction([f = std::move(function)](const Element& element) -> Element {
+                 return f(get<0>(element), get<1>(element));
+               }),
+               std::move(options));
+  }
   // options.spec says what is written; it must be given.
   Dataset map_into(WriteFunction function, MapOptions options) const;
   Dataset filter(Predicate predicate, FilterOptions options = {}) const;
+  template <class F>
+  requires FunctionOfTwo<bool, F> Dataset filter(F predicate, FilterOptions options = {})
+  const {
+    return filter(Predicate([f = std::move(predicate)](const Element& element) -> bool {
+                    return f(get<0>(element), get<1>(element));
+                  }),
+                  std::move(options));
+  }
   // Every count-th element, from number `index` on.
   Dataset shard(std::int64_t count, std::int64_t index) const;
   // The share of the worker that iterates: IteratorOptions::shard of shards.
@@ -183,7 +249,11 @@ class Dataset {
   Dataset prefetch(int buffer = AUTOTUNE) const;
 
   // What iterators of this data set may use of the machine.
-  Dataset with_budget(Budget budget) const { return Dataset(node_, budget); }
+  Dataset with_budget(Budget budget) const;
+  // What AUTOTUNE learned so far (tuning.h): every pass over this data set and its copies begins
+  // with it. To begin with what an earlier run learned, load() a file and hand it on.
+  const std::shared_ptr<PipelineTuning>& tuning() const { return tuning_; }
+  Dataset with_tuning(std::shared_ptr<PipelineTuning> tuning) const;
 
   std::vector<ElementSpec> element_spec() const;
   // How many elements an epoch has; nothing where that is not known, or for ever.
@@ -191,6 +261,12 @@ class Dataset {
   // A new iterator at the beginning of an epoch; what is shuffled differs from epoch to epoch.
   std::unique_ptr<Iterator> iterator(std::uint64_t epoch = 0) const;
   std::unique_ptr<Iterator> iterator(const IteratorOptions& options) const;
+  // A loop over the elements. Each begins the next epoch, which copies of the data set count
+  // together:
+  //   for (auto& [images, labels] : batches) …
+  //   for (const ls::Element& element : samples) … element[0]
+  ElementIterator begin() const { return ElementIterator(iterator(passes_->fetch_add(1))); }
+  std::default_sentinel_t end() const { return {}; }
   // Runs the pipeline for a while as fast as it goes, and says where the time went.
   PipelineReport explain(ExplainOptions options = {}) const;
 
@@ -204,6 +280,12 @@ class Dataset {
 
   std::shared_ptr<const DatasetNode> node_;
   Budget budget_;
+  std::shared_ptr<PipelineTuning> tuning_ = std::make_shared<PipelineTuning>();
+  std::shared_ptr<std::atomic<std::uint64_t>> passes_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
 };
+
+// "Dataset(938 elements: f32 (64, 28, 28, 1), i32 (64,))"
+std::ostream& operator<<(std::ostream& stream, const Dataset& dataset);
 
 }  // namespace lockstep

@@ -1,10 +1,10 @@
 #include "lockstep/data/dataset_iterator.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/explain.h"
+#include "lockstep/data/named_error.h"
 #include "lockstep/data/rest.h"
 #include "lockstep/device/cpu/cpu_device.h"
 
@@ -12,7 +12,6 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kFormat = "lockstep position 2";
-constexpr std::int64_t kMostEpochs = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kMostShards = 1 << 20;
 
 // What a saved position is made of.
@@ -21,47 +20,71 @@ struct Saved {
   std::int64_t epoch = 0;
   std::int64_t shard = 0;
   std::int64_t shards = 1;
-  std::string_view input;
+  PositionReader input{""};
+  std::string_view input_bytes;
 
-  explicit Saved(std::string_view position) {
-    PositionReader reader(position);
+  explicit Saved(std::string_view position, RowReader* rows = nullptr) {
+    PositionReader reader(position, rows);
     require(reader.text() == kFormat, "[data] these bytes are no saved position of a data set");
     signature = reader.text();
     epoch = reader.count(kMostEpochs);
     shards = reader.count(kMostShards);
     shard = reader.count(shards);
-    input = reader.text();
+    input_bytes = reader.text();
+    input = PositionReader(input_bytes, rows);
     reader.expect_end();
   }
 };
 
-std::string written(std::string_view signature, const Context& context, std::string_view input) {
+PositionWriter written(std::string_view signature, const Context& context,
+                       std::shared_ptr<const PositionWriter> input) {
   PositionWriter writer;
   writer.text(kFormat);
   writer.text(signature);
   writer.word(context.epoch);
   writer.word(static_cast<std::uint64_t>(context.shards));
   writer.word(static_cast<std::uint64_t>(context.shard));
-  writer.text(input);
-  return writer.bytes();
+  writer.nested(std::move(input));
+  return writer;
 }
 
 // Adds up how long the consumer stood in a call.
 class ConsumerWait {
  public:
-  explicit ConsumerWait(Runtime& runtime) : runtime_(runtime), begin_ns_(now_ns()) {}
-  ~ConsumerWait() { runtime_.consumer_wait_ns += now_ns() - begin_ns_; }
+  explicit ConsumerWait(Runtime& runtime) : runtime_(runtime) {
+    runtime_.consumer_wait.begin(now_ns());
+  }
+  ~ConsumerWait() { runtime_.consumer_wait.end(now_ns()); }
   ConsumerWait(const ConsumerWait&) = delete;
   ConsumerWait& operator=(const ConsumerWait&) = delete;
 
  private:
   Runtime& runtime_;
-  std::int64_t begin_ns_;
 };
+
+bool may_start_early(const DatasetNode& node) {
+  return node.may_start_early() && std::ranges::all_of(node.inputs(), [](const NodePtr& input) {
+           return may_start_early(*input);
+         });
+}
+
+// Calls get(); where memory runs out, in whichever thread, that is the caller's to hear of.
+template <class Get>
+auto with_memory(Get get) {
+  try {
+    return get();
+  } catch (const StageOutOfMemory& error) {
+    throw UsageError(error.what());
+  } catch (const std::bad_alloc&) {
+    throw UsageError(StageOutOfMemory("[data] ").what());
+  }
+}
 
 }  // namespace
 
-DatasetIterator::DatasetIterator(NodePtr node, Budget budget, const IteratorOptions& options)
+DatasetIterator::DatasetIterator(NodePtr node, Budget budget,
+                                 std::shared_ptr<PipelineTuning> tuning,
+                                 const IteratorOptions& options)
     : node_(std::move(node)), began_ns_(now_ns()) {
   require(options.epoch <= static_cast<std::uint64_t>(kMostEpochs),
           "[data] epoch {} is more than {}", options.epoch, kMostEpochs);
@@ -71,32 +94,67 @@ DatasetIterator::DatasetIterator(NodePtr node, Budget budget, const IteratorOpti
               .shard = options.shard,
               .shards = options.shards,
               .runtime = std::make_shared<Runtime>(
-                  budget, options.memory != nullptr ? *options.memory : host(), options.recorder)};
+                  budget, options.memory != nullptr ? *options.memory : host(), options.recorder,
+                  std::move(tuning))};
+  context_.runtime->name_stages(*node_);
   input_ = std::make_unique<Input>(node_, context_);
 }
 
+void DatasetIterator::start() {
+  if (given_ > 0 || !may_start_early(*node_)) return;
+  started_early_ = true;
+  context_.runtime->recording = false;
+  input_->start();
+}
+
+// The pass begins for its consumer when it asks for the first element.
+void DatasetIterator::asked() {
+  if (!started_early_) return;
+  started_early_ = false;
+  began_ns_ = now_ns();
+  context_.runtime->recording = true;
+}
+
 std::optional<Element> DatasetIterator::next() {
+  asked();
   ConsumerWait waiting(*context_.runtime);
-  std::optional<Element> element = input_->next();
+  std::optional<Element> element = with_memory([&] { return input_->next(); });
   if (element) ++given_;
   return element;
 }
 
 std::optional<std::int64_t> DatasetIterator::next_into(std::span<Tensor> destination) {
+  asked();
   ConsumerWait waiting(*context_.runtime);
-  const std::optional<std::int64_t> rows = input_->next_into(destination);
+  const std::optional<std::int64_t> rows =
+      with_memory([&] { return input_->next_into(destination); });
   if (rows) ++given_;
   return rows;
 }
 
+PositionWriter DatasetIterator::position() const {
+  auto input = std::make_shared<PositionWriter>();
+  input_->save(*input);
+  return written(node_->signature(), context_, std::move(input));
+}
+
 std::string DatasetIterator::save() const {
-  PositionWriter input;
-  input_->save(input);
-  return written(node_->signature(), context_, input.bytes());
+  return position().bytes();
+}
+
+IteratorState DatasetIterator::save_state() const {
+  IteratorState state;
+  state.bytes = position().bytes_beside(state.values);
+  return state;
 }
 
 void DatasetIterator::restore(const std::string& position) {
-  const Saved saved(position);
+  restore_state({.bytes = position, .values = {}});
+}
+
+void DatasetIterator::restore_state(const IteratorState& state) {
+  RowReader rows(state.values);
+  Saved saved(state.bytes, &rows);
   require(saved.signature == node_->signature(),
           "[data] the position was saved by the data set {} and means nothing to {}",
           saved.signature, node_->signature());
@@ -106,9 +164,8 @@ void DatasetIterator::restore(const std::string& position) {
           saved.shard, saved.shards, context_.shard, context_.shards);
   const Context there = context_.in_epoch(static_cast<std::uint64_t>(saved.epoch));
   auto input = std::make_unique<Input>(node_, there);
-  PositionReader reader(saved.input);
-  input->restore(reader);
-  reader.expect_end();
+  input->restore(saved.input);
+  saved.input.expect_end();
   input_ = std::move(input);
   context_ = there;
 }
@@ -138,19 +195,19 @@ std::vector<std::string> reshard(const std::vector<std::string>& positions, std:
             "[reshard] position {} of {} was saved by shard {} of {}: give the positions of all "
             "shards, in order",
             i, positions.size(), saved.shard, saved.shards);
-    former.emplace_back(saved.input);
+    former.emplace_back(saved.input_bytes);
   }
   auto state = std::make_shared<PositionWriter>();
   Input::begin_rest(former, *state);
-  PositionWriter input;
-  Input::save({.base = state, .skip = 0}, input);
+  auto input = std::make_shared<PositionWriter>();
+  Input::save({.base = state, .skip = 0}, *input);
   std::vector<std::string> resharded;
   for (std::int64_t shard = 0; shard < shards; ++shard) {
     const Context context{.epoch = static_cast<std::uint64_t>(first.epoch),
                           .shard = shard,
                           .shards = shards,
                           .runtime = nullptr};
-    resharded.push_back(written(first.signature, context, input.bytes()));
+    resharded.push_back(written(first.signature, context, input).bytes());
   }
   return resharded;
 }

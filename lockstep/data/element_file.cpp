@@ -301,6 +301,8 @@ Element ElementFile::Reader::read(std::int64_t number) {
   expect(crc32c(record) == checksum, "its checksum does not agree with its bytes");
   Element element;
   expect(Description(record).parse(element, buffer), "its parts do not agree with its length");
+  element.sample.file = name_;
+  element.sample.record = number;
   next_ = number + 1;
   next_offset_ = from + length;
   return element;

@@ -67,7 +67,8 @@ class ElementFile {
   // Any number of readers, each used by one thread at a time, may read a file.
   class Reader {
    public:
-    explicit Reader(std::shared_ptr<const ElementFile> file) : file_(std::move(file)) {}
+    explicit Reader(std::shared_ptr<const ElementFile> file)
+        : file_(std::move(file)), name_(std::make_shared<std::string>(file_->name())) {}
 
     // The element with a number below count(). In order is quickest.
     Element read(std::int64_t number);
@@ -78,6 +79,7 @@ class ElementFile {
     std::uint64_t offset_of(std::int64_t number);
 
     std::shared_ptr<const ElementFile> file_;
+    std::shared_ptr<const std::string> name_;  // which elements keep, and the open file not
     std::string window_;
     std::uint64_t window_offset_ = 0;
     std::int64_t next_ = -1;  // the record that lies at next_offset_

@@ -56,7 +56,7 @@ bool has_stage(const PipelineReport& report, std::string_view name) {
 PipelineReport explain(const DatasetNode& node, Runtime& runtime) {
   PipelineReport report;
   collect(node, runtime, 0, report);
-  report.consumer_wait_s = static_cast<double>(runtime.consumer_wait_ns) * 1e-9;
+  report.consumer_wait_s = static_cast<double>(runtime.consumer_wait.ended()) * 1e-9;
   report.cores = runtime.cores();
   report.memory_budget = runtime.memory_budget();
   report.memory_reserved = runtime.reserved();

@@ -1,5 +1,7 @@
 #include "lockstep/data/image_directory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <numeric>
@@ -32,6 +34,12 @@ bool is_foreign_picture(const fs::path& path) {
   return extension == ".gif" || extension == ".bmp";
 }
 
+// What systems and archives leave behind: .DS_Store, .ipynb_checkpoints, ._photo.jpg, __MACOSX.
+bool is_ignored(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with(".") || name == "__MACOSX" || name == "__pycache__";
+}
+
 struct Files {
   std::vector<fs::path> paths;
   std::vector<std::int32_t> classes;
@@ -50,7 +58,18 @@ std::vector<fs::path> pictures_below(const fs::path& folder, const ImageDirector
                                         : fs::directory_options::none;
   std::vector<fs::path> found;
   try {
-    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder, how)) {
+    for (fs::recursive_directory_iterator at(folder, how); at != fs::end(at); ++at) {
+      const fs::directory_entry& entry = *at;
+      if (is_ignored(entry.path())) {
+        at.disable_recursion_pending();
+        continue;
+      }
+      if (!entry.exists() && is_picture(entry.path()) && options.on_error == OnError::Raise) {
+        fail<DataError>(
+            "[image directory] {}: the link leads to no file; remove it, or leave such files out "
+            "with .on_error = OnError::Skip",
+            entry.path().string());
+      }
       if (!entry.is_regular_file()) continue;
       if (is_picture(entry.path())) found.push_back(entry.path());
       if (is_foreign_picture(entry.path()) && options.on_error == OnError::Raise) {
@@ -70,7 +89,8 @@ std::vector<fs::path> pictures_below(const fs::path& folder, const ImageDirector
 std::vector<std::string> folders_in(const fs::path& directory) {
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+    if (entry.is_directory() && !is_ignored(entry.path()))
+      names.push_back(entry.path().filename().string());
   }
   std::ranges::sort(names);
   return names;
@@ -79,6 +99,17 @@ std::vector<std::string> folders_in(const fs::path& directory) {
 std::vector<std::string> class_names_of(const fs::path& directory,
                                         const ImageDirectoryOptions& options) {
   const std::vector<std::string> there = folders_in(directory);
+  const std::vector<std::string>& known = options.known_classes;
+  if (!known.empty()) {
+    for (const std::string& name : there) {
+      if (std::ranges::count(known, name) > 0) continue;
+      fail<DataError>(
+          "[image directory] {}: there is no class {} among the {} to be told apart ({}); remove "
+          "the folder, or give the training folder one of that name",
+          (directory / name).string(), name, known.size(), fmt::join(known, ", "));
+    }
+    return known;
+  }
   for (const std::string& name : options.class_names) {
     require(std::ranges::count(there, name) > 0,
             "[image directory] there is no folder {} for the class of .class_names in {}", name,
@@ -91,6 +122,12 @@ std::vector<std::string> class_names_of(const fs::path& directory,
         "without labels ask for .labels = ImageLabels::None",
         directory.string());
   }
+  if (names.size() == 1 && options.class_names.empty() && options.label_mode != LabelMode::None) {
+    fail<DataError>(
+        "[image directory] {}: {} is its only class, and there is nothing to tell it apart from; "
+        "give the folder that has a folder for each class",
+        directory.string(), names.front());
+  }
   return names;
 }
 
@@ -98,13 +135,18 @@ Files files_by_class(const fs::path& directory, const std::vector<std::string>& 
                      const ImageDirectoryOptions& options) {
   Files files;
   for (std::size_t number = 0; number < names.size(); ++number) {
+    const bool may_lack = !options.known_classes.empty();
+    if (may_lack && !fs::exists(directory / names[number])) continue;
     const std::vector<fs::path> found = pictures_below(directory / names[number], options);
-    if (found.empty()) {
+    if (found.empty() && !may_lack) {
       fail<DataError>("[image directory] {}: the class has no JPEG or PNG",
                       (directory / names[number]).string());
     }
     files.paths.insert(files.paths.end(), found.begin(), found.end());
     files.classes.insert(files.classes.end(), found.size(), static_cast<std::int32_t>(number));
+  }
+  if (files.paths.empty()) {
+    fail<DataError>("[image directory] {}: it has no JPEG or PNG of any class", directory.string());
   }
   return files;
 }
@@ -192,6 +234,10 @@ void check(const ImageDirectoryOptions& options) {
           "[image directory] .validation_split and .subset go together: give both or neither");
   require(options.labels == ImageLabels::Inferred || options.class_names.empty(),
           "[image directory] .class_names are for labels inferred from folders");
+  require(options.known_classes.empty() ||
+              (options.labels == ImageLabels::Inferred && options.class_names.empty()),
+          "[image directory] .known_classes are for labels inferred from folders, and take the "
+          "place of .class_names");
   require(!options.batch_size || *options.batch_size > 0,
           "[image directory] batches of {} cannot be", options.batch_size.value_or(0));
 }
@@ -254,12 +300,27 @@ ImageDirectory image_dataset_from_directory(const fs::path& directory,
 bool is_image_directory(const fs::path& directory) {
   std::error_code error;
   for (const fs::directory_entry& folder : fs::directory_iterator(directory, error)) {
-    if (!folder.is_directory(error)) continue;
+    if (!folder.is_directory(error) || is_ignored(folder.path())) continue;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder.path(), error)) {
-      if (entry.is_regular_file(error) && is_picture(entry.path())) return true;
+      const bool counts = is_picture(entry.path()) && !is_ignored(entry.path());
+      if (counts && entry.is_regular_file(error)) return true;
     }
   }
   return false;
+}
+
+std::optional<ImageFolders> find_image_folders(const fs::path& directory) {
+  const auto named = [&](std::initializer_list<const char*> names) -> std::optional<fs::path> {
+    for (const char* name : names) {
+      if (is_image_directory(directory / name)) return directory / name;
+    }
+    return std::nullopt;
+  };
+  if (const std::optional<fs::path> train = named({"train", "training"})) {
+    return ImageFolders{.train = *train, .validation = named({"val", "validation", "test"})};
+  }
+  if (!is_image_directory(directory)) return std::nullopt;
+  return ImageFolders{.train = directory, .validation = std::nullopt};
 }
 
 }  // namespace lockstep

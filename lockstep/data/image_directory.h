@@ -25,6 +25,9 @@ struct ImageDirectoryOptions {
       {};  // of Given: one a file, files in order of their paths
   LabelMode label_mode = LabelMode::Int;
   std::vector<std::string> class_names = {};  // the folders to take, in this order (all, sorted)
+  // The classes of another folder, that of the training files: labels count as they do there. This
+  // folder may lack some of them, and DataError where it has another.
+  std::vector<std::string> known_classes = {};
   ColorMode color_mode = ColorMode::Rgb;
   std::optional<std::int64_t> batch_size = 32;  // nothing: samples one by one
   int height = 256;
@@ -53,12 +56,24 @@ struct ImageDirectory {
   std::vector<std::int32_t> labels;          // of these files; none without labels
 };
 
-// DataError where the folder is missing or empty, a class has no picture, or a file is of a kind
-// that is not read; UsageError for options that contradict each other or the folder.
+// Names that begin with a dot, and folders that archives bring along (__MACOSX), are passed over.
+// DataError where the folder is missing or empty, a class has no picture, there is but one class
+// (unless .class_names names it), or a file is of a kind that is not read; UsageError for options
+// that contradict each other or the folder.
 ImageDirectory image_dataset_from_directory(const std::filesystem::path& directory,
                                             const ImageDirectoryOptions& options = {});
 
 // Whether a folder has folders with pictures in it.
 bool is_image_directory(const std::filesystem::path& directory);
+
+// Where the pictures of a folder are: in `train` (or `training`) and `val` (or `validation`, or
+// `test`) below it, each with a folder a class; in `train` alone; or in folders of classes of its
+// own. Without one for validation, a part of the files is to be held out.
+struct ImageFolders {
+  std::filesystem::path train;
+  std::optional<std::filesystem::path> validation;
+};
+// Nothing where there is no picture in any of these places.
+std::optional<ImageFolders> find_image_folders(const std::filesystem::path& directory);
 
 }  // namespace lockstep

@@ -16,8 +16,9 @@ std::int64_t copy_into(const Element& element, std::span<Tensor> destination) {
     const Shape& from = element[i].shape();
     const Shape& to = destination[i].shape();
     require(from.rank() > 0 && from[0] == element[0].shape()[0],
-            "[next_into] component {} is {}, no batch of {} rows; batch the data set first", i,
-            from, element[0].shape());
+            "[next_into] component {} is {}, no batch of {} rows; make batches of the samples with "
+            ".batch(32)",
+            i, from, element[0].shape());
     require(element[i].dtype() == destination[i].dtype() && to.rank() == from.rank() &&
                 to[0] >= from[0] && to.with(0, from[0]) == from,
             "[next_into] component {}, {} {}, does not go into {} {}", i,

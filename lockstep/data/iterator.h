@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,15 @@
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
+
+// A saved position whose elements (those in shuffle buffers, say) lie beside it, by reference: for
+// each dtype, tensors whose values one after the other make a row that the bytes point into.
+struct IteratorState {
+  std::string bytes;
+  std::map<DType, std::vector<Tensor>> values;
+
+  bool empty() const { return bytes.empty(); }
+};
 
 class Iterator {
  public:
@@ -24,10 +34,18 @@ class Iterator {
   // Goes to a saved position; UsageError where it was saved by another kind of data set or another
   // shard, and the iterator stays where it was.
   virtual void restore(const std::string& position) = 0;
+  // The same without a copy of the elements that the position holds.
+  virtual IteratorState save_state() const = 0;
+  virtual void restore_state(const IteratorState& state) = 0;
   // The next batch, written to the beginnings of these tensors: component i to destination[i],
   // which has its dtype, its inner extents and rows for a whole batch; UsageError where it has not.
   // Returns how many rows were written; nothing at the end.
   virtual std::optional<std::int64_t> next_into(std::span<Tensor> destination);
+  // Begins to make elements before the first is asked for, where the data set ends with prefetch;
+  // the position stays at the beginning. Nothing happens where a generator of the user's is read.
+  virtual void start() {}
+  // Whether all elements that are still to come are made already, so that the next pass may start.
+  virtual bool all_made() const { return false; }
   // What every stage has done so far, which one limits, and what would help.
   virtual PipelineReport report() const = 0;
 };

@@ -2,35 +2,40 @@
 #pragma once
 
 #include <exception>
+#include <functional>
+#include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/element.h"
 
 namespace lockstep {
 
-// Called in a handler: throws what was caught again, with `place` in front of its message. Errors
-// of the caller and our own keep their type; all others become DataErrors.
-[[noreturn]] inline void rethrow_at(const std::string& place) {
-  try {
-    throw;
-  } catch (const UsageError& error) {
-    throw UsageError(place + error.what());
-  } catch (const InternalError& error) {
-    throw InternalError(place + error.what());
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw DataError(place + error.what());
-  } catch (...) {
-    throw DataError(place + "something that is no std::exception was thrown");
-  }
-}
+class MemoryError;
 
-// "[filter valid] sample 17 of epoch 0: "
-inline std::string place_of(const std::string& stage, SampleId sample) {
-  return fmt::format("[{}] sample {} of epoch {}: ", stage, sample.number, sample.epoch);
-}
+// Memory ran out in a stage. It is no Error, so that on_error = skip does not take it for a damaged
+// sample; whoever asked the iterator gets a UsageError with its words.
+class StageOutOfMemory : public std::bad_alloc {
+ public:
+  explicit StageOutOfMemory(const std::string& place);
+  StageOutOfMemory(const std::string& place, const MemoryError& cause);
+  const char* what() const noexcept override { return what_->c_str(); }
+
+ private:
+  std::shared_ptr<const std::string> what_;  // copies of exceptions must not throw
+};
+
+// Called in a handler: throws what was caught again, with place(its message) in front of its
+// message. Errors of the caller and our own keep their type; memory that ran out, in whichever
+// words, becomes StageOutOfMemory; all others become DataErrors.
+[[noreturn]] void rethrow_at(const std::function<std::string(std::string_view message)>& place);
+[[noreturn]] void rethrow_at(const std::string& place);
+// "[filter valid] sample 17 of epoch 0: …", "[map parse] train.tfrecord: record 17: …".
+[[noreturn]] void rethrow_at(const std::string& stage, const SampleId& sample);
+
+// Called in a handler: what was caught; where memory ran out, with the stage that it ran out in.
+std::exception_ptr caught_in(const std::string& stage) noexcept;
 
 }  // namespace lockstep

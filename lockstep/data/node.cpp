@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/named_error.h"
 #include "lockstep/data/rest.h"
 
 namespace lockstep {
@@ -11,6 +12,9 @@ namespace {
 
 // A state is taken anew when this many elements have passed since the last, or as many as it holds.
 constexpr std::int64_t kLeastInterval = 64;
+
+// Positions are taken anew long before; an endless data set must not be passed over without end.
+constexpr std::int64_t kMostPassed = std::int64_t{1} << 28;
 
 enum class StateKind : std::uint64_t { OfTheCursor, OfTheRest };
 
@@ -36,6 +40,17 @@ Position Cursor::position() {
   fail<InternalError>("a cursor with a state was asked for the position of its input");
 }
 
+Element restored_element(PositionReader& state, const std::vector<ElementSpec>& spec) {
+  Element element = state.element();
+  const bool fits =
+      std::ranges::equal(element, spec, [](const Tensor& have, const ElementSpec& want) {
+        return have.dtype() == want.dtype && have.shape().rank() == want.shape.rank();
+      });
+  require(fits, "[data] the saved position is damaged: it holds an element that is not {}",
+          describe(spec));
+  return element;
+}
+
 Input::Input(NodePtr node, const Context& context)
     : node_(std::move(node)),
       context_(context),
@@ -49,8 +64,8 @@ std::optional<Element> Input::next() {
   try {
     element = cursor_->next();
   } catch (...) {
-    error_ = std::current_exception();
-    throw;
+    error_ = caught_in(stage_->name());
+    std::rethrow_exception(error_);
   }
   if (element) {
     ++since_.skip;
@@ -81,7 +96,12 @@ std::int64_t Input::next_rows(std::span<std::int64_t> rows) {
 
 std::optional<std::int64_t> Input::next_into(std::span<Tensor> destination) {
   StageTimer timer(stage_);
-  const std::optional<std::int64_t> rows = cursor_->next_into(destination);
+  std::optional<std::int64_t> rows;
+  try {
+    rows = cursor_->next_into(destination);
+  } catch (...) {
+    std::rethrow_exception(caught_in(stage_->name()));
+  }
   if (rows) {
     ++since_.skip;
     ++count_;
@@ -126,13 +146,12 @@ void Input::restore(PositionReader& reader) {
     cursor_->restore(reader);
     return;
   }
-  PositionReader state(reader.text());
+  PositionReader state = reader.nested();
   const auto kind = static_cast<StateKind>(state.count(1));
   if (kind == StateKind::OfTheRest) cursor_ = std::make_unique<RestCursor>(node_, context_);
   cursor_->restore(state);
   state.expect_end();
-  constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t passed = reader.count(kNoLimit);
+  const std::int64_t passed = reader.count(kMostPassed);
   require(cursor_->skip(passed) == passed,
           "[data] the position is {} elements further than the data set has: it has changed since",
           passed);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,9 @@ class RowPlacer;
 // How many elements an epoch has where that is no number.
 inline constexpr std::int64_t kInfinite = -1;
 inline constexpr std::int64_t kUnknown = -2;
+
+// More passes over a data set than anyone makes; a saved position with more is damaged.
+inline constexpr std::int64_t kMostEpochs = std::numeric_limits<std::int32_t>::max();
 
 // What a cursor is made for: a pass over the data, the share of it, and the iterator it belongs to.
 struct Context {
@@ -59,6 +63,12 @@ class Cursor {
   // have a table. Number n stands for row n % rows of the table, read in epoch n / rows.
   virtual std::int64_t next_rows(std::span<std::int64_t> rows);
 
+  // Begins to make elements ahead of the first that is asked for, where the cursor does so at all;
+  // its position stays at the beginning.
+  virtual void start() {}
+  // Whether all elements that are still to come are made already: whatever it reads is at its end.
+  virtual bool all_made() const { return false; }
+
   // Asks a cursor that makes new elements to write them where `placer` says; false where it cannot.
   virtual bool write_to(RowPlacer&) { return false; }
 
@@ -92,9 +102,15 @@ class DatasetNode {
   virtual std::string signature() const = 0;
   // A cursor at the beginning of an epoch. It shares what it needs and may outlive the node.
   virtual std::unique_ptr<Cursor> cursor(const Context& context) const = 0;
+  // Whether a pass may begin before the one before it has been consumed: not where a generator of
+  // the user's might notice.
+  virtual bool may_start_early() const { return true; }
 };
 
 using NodePtr = std::shared_ptr<const DatasetNode>;
+
+// An element of a saved position, of a node with this spec. UsageError where it cannot be.
+Element restored_element(PositionReader& state, const std::vector<ElementSpec>& spec);
 
 // A cursor of a node as the ones above it use it: measured as that node's stage, and with a
 // position that can be taken behind every element for next to nothing.
@@ -107,6 +123,8 @@ class Input {
   const Table* table() const { return cursor_->table(); }
   std::int64_t next_rows(std::span<std::int64_t> rows);
   bool write_to(RowPlacer& placer) { return cursor_->write_to(placer); }
+  void start() { cursor_->start(); }
+  bool all_made() const { return cursor_->all_made(); }
   std::optional<std::int64_t> next_into(std::span<Tensor> destination);
 
   // Behind the last element given.

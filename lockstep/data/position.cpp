@@ -1,5 +1,8 @@
 #include "lockstep/data/position.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -11,23 +14,15 @@ void append_word(std::string& bytes, std::uint64_t value) {
   }
 }
 
-void append_element(std::string& bytes, const Element& element) {
-  append_word(bytes, element.sample.epoch);
-  append_word(bytes, element.sample.number);
-  append_word(bytes, element.size());
-  for (const Tensor& component : element) {
-    append_word(bytes, static_cast<std::uint64_t>(component.dtype()));
-    append_word(bytes, component.shape().rank());
-    for (const std::int64_t extent : component.shape().dims()) {
-      append_word(bytes, static_cast<std::uint64_t>(extent));
-    }
-    bytes.append(reinterpret_cast<const char*>(component.raw()), component.bytes());
-  }
-}
-
+// A component's dtype is written as its number, plus this where its values lie in a row.
 constexpr std::uint64_t kMostDTypes = static_cast<std::uint64_t>(DType::Bool) + 1;
 constexpr std::int64_t kMostAxes = 32;
 constexpr std::int64_t kMostComponents = 1 << 16;
+// Added to the number of components where the record and its file follow: the file's number, and
+// its name where it is the first of that number.
+constexpr std::int64_t kOrigin = 1 << 17;
+constexpr std::uint64_t kMostValues = std::uint64_t{1} << 48;
+constexpr std::size_t kWordBytes = 8;
 
 }  // namespace
 
@@ -55,24 +50,107 @@ void PositionWriter::nested(std::shared_ptr<const PositionWriter> other) {
   tail_.clear();
 }
 
-void PositionWriter::append_to(std::string& bytes) const {
-  for (const Part& part : parts_) {
-    bytes += part.bytes;
-    if (part.nested == nullptr) {
-      append_element(bytes, part.element);
+void PositionWriter::append(const Element& element, Sink& sink, FileNumbers& files) {
+  append_word(sink.bytes, element.sample.epoch);
+  append_word(sink.bytes, element.sample.number);
+  const bool from_file = element.sample.file != nullptr;
+  append_word(sink.bytes, element.size() + (from_file ? kOrigin : 0));
+  if (from_file) {
+    const std::string& name = *element.sample.file;
+    const auto [file, is_new] = files.try_emplace(name, files.size());
+    append_word(sink.bytes, static_cast<std::uint64_t>(element.sample.record));
+    append_word(sink.bytes, file->second);
+    if (is_new) {
+      append_word(sink.bytes, name.size());
+      sink.bytes += name;
+    }
+  }
+  for (const Tensor& component : element) {
+    const DType dtype = component.dtype();
+    const bool beside = sink.rows != nullptr;
+    append_word(sink.bytes, static_cast<std::uint64_t>(dtype) + (beside ? kMostDTypes : 0));
+    append_word(sink.bytes, component.shape().rank());
+    for (const std::int64_t extent : component.shape().dims()) {
+      append_word(sink.bytes, static_cast<std::uint64_t>(extent));
+    }
+    if (!beside) {
+      sink.bytes.append(reinterpret_cast<const char*>(component.raw()), component.bytes());
       continue;
     }
-    const std::string inner = part.nested->bytes();
-    append_word(bytes, inner.size());
-    bytes += inner;
+    std::uint64_t& end = sink.ends[dtype];
+    append_word(sink.bytes, end);
+    end += static_cast<std::uint64_t>(component.elements());
+    (*sink.rows)[dtype].push_back(component);
   }
-  bytes += tail_;
+}
+
+void PositionWriter::append_to(Sink& sink) const {
+  FileNumbers files;
+  for (const Part& part : parts_) {
+    sink.bytes += part.bytes;
+    if (part.nested == nullptr) {
+      append(part.element, sink, files);
+      continue;
+    }
+    const std::size_t before = sink.bytes.size();
+    append_word(sink.bytes, 0);
+    part.nested->append_to(sink);
+    std::string length;
+    append_word(length, sink.bytes.size() - before - kWordBytes);
+    sink.bytes.replace(before, kWordBytes, length);
+  }
+  sink.bytes += tail_;
 }
 
 std::string PositionWriter::bytes() const {
-  std::string bytes;
-  append_to(bytes);
-  return bytes;
+  Sink sink;
+  append_to(sink);
+  return std::move(sink.bytes);
+}
+
+std::string PositionWriter::bytes_beside(ValueRows& rows) const {
+  Sink sink;
+  sink.rows = &rows;
+  for (const auto& [dtype, tensors] : rows) {
+    for (const Tensor& tensor : tensors) {
+      sink.ends[dtype] += static_cast<std::uint64_t>(tensor.elements());
+    }
+  }
+  append_to(sink);
+  return std::move(sink.bytes);
+}
+
+RowReader::RowReader(const ValueRows& rows) {
+  for (const auto& [dtype, tensors] : rows) {
+    Row& row = rows_[dtype];
+    row.tensors = &tensors;
+    for (const Tensor& tensor : tensors) {
+      row.begins.push_back(row.values);
+      row.values += static_cast<std::uint64_t>(tensor.elements());
+    }
+  }
+}
+
+Tensor RowReader::take(DType dtype, Shape shape, std::uint64_t begin) {
+  const auto values = static_cast<std::uint64_t>(shape.elements());
+  if (values == 0) return Tensor(dtype, std::move(shape));
+  Row& row = rows_[dtype];
+  require(row.taken + values <= row.values && begin <= row.values - values,
+          "[data] the saved position is damaged: it points to values {} to {} of {}", begin,
+          begin + values, row.values);
+  row.taken += values;
+  // The last tensor that begins there or before; a tensor without values is passed over.
+  const auto after = std::ranges::upper_bound(row.begins, begin);
+  const auto at = static_cast<std::size_t>(after - row.begins.begin()) - 1;
+  const Tensor& source = (*row.tensors)[at];
+  const std::uint64_t offset = begin - row.begins[at];
+  require(offset + values <= static_cast<std::uint64_t>(source.elements()),
+          "[data] the saved position is damaged: it points to values {} to {}, which are not of "
+          "one element",
+          begin, begin + values);
+  Tensor tensor(dtype, std::move(shape));
+  std::memcpy(tensor.raw(), source.raw() + offset * size_of(dtype), tensor.bytes());
+  return tensor;
 }
 
 std::string_view PositionReader::take(std::uint64_t bytes) {
@@ -112,9 +190,20 @@ Element PositionReader::element() {
   Element element;
   element.sample.epoch = word();
   element.sample.number = word();
-  const std::int64_t components = count(kMostComponents);
+  std::int64_t components = count(kOrigin + kMostComponents);
+  if (components >= kOrigin) {
+    components -= kOrigin;
+    element.sample.record = count(std::numeric_limits<std::int64_t>::max());
+    const auto file = static_cast<std::size_t>(count(std::ssize(files_)));
+    if (file == files_.size()) files_.push_back(std::make_shared<std::string>(text()));
+    element.sample.file = files_[file];
+  }
+  require(components <= kMostComponents,
+          "[data] the saved position is damaged: an element in it has {} components", components);
   for (std::int64_t i = 0; i < components; ++i) {
-    const auto dtype = static_cast<DType>(count(kMostDTypes - 1));
+    const std::int64_t kind = count(2 * kMostDTypes - 1);
+    const bool beside = kind >= static_cast<std::int64_t>(kMostDTypes);
+    const auto dtype = static_cast<DType>(kind % static_cast<std::int64_t>(kMostDTypes));
     std::vector<std::int64_t> dims;
     const std::int64_t rank = count(kMostAxes);
     std::uint64_t elements = 1;
@@ -123,11 +212,19 @@ Element PositionReader::element() {
       require(!__builtin_mul_overflow(elements, static_cast<std::uint64_t>(dims.back()), &elements),
               "[data] the saved position is damaged: a tensor in it is too big to be");
     }
+    if (beside) {
+      require(rows_ != nullptr && elements <= kMostValues,
+              "[data] the saved position is damaged: it points to values that are not there");
+      element.push_back(rows_->take(dtype, Shape(std::move(dims)), word()));
+      continue;
+    }
     require(elements <= rest_.size(),
             "[data] the saved position is damaged: a tensor of {} elements in {} bytes", elements,
             rest_.size());
     const std::string_view bytes = take(elements * size_of(dtype));
     Tensor tensor(dtype, Shape(std::move(dims)));
+    require(dtype != DType::Bool || std::ranges::all_of(bytes, [](char c) { return (c | 1) == 1; }),
+            "[data] the saved position is damaged: it has a bool that is neither true nor false");
     if (!bytes.empty()) std::memcpy(tensor.raw(), bytes.data(), bytes.size());
     element.push_back(std::move(tensor));
   }

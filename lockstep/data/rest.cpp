@@ -48,9 +48,9 @@ std::int64_t RestCursor::skip(std::int64_t count) {
 void RestCursor::save(PositionWriter& state) const {
   state.word(former_.size());
   for (const std::unique_ptr<Input>& input : former_) {
-    PositionWriter inner;
-    input->save(inner);
-    state.text(inner.bytes());
+    auto inner = std::make_shared<PositionWriter>();
+    input->save(*inner);
+    state.nested(std::move(inner));
   }
   for (const bool ended : ended_) state.word(ended ? 1 : 0);
   state.word(turn_);
@@ -73,7 +73,7 @@ void RestCursor::restore(PositionReader& state) {
     context.shard = shard;
     context.shards = shards;
     former_.push_back(std::make_unique<Input>(node_, context));
-    PositionReader inner(state.text());
+    PositionReader inner = state.nested();
     former_.back()->restore(inner);
     inner.expect_end();
   }

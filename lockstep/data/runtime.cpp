@@ -187,10 +187,12 @@ std::vector<std::string> Stage::notes() const {
   return notes_;
 }
 
-Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder)
+Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder,
+                 std::shared_ptr<PipelineTuning> tuning)
     : budget_(filled_in(budget)),
       memory_(memory),
       recorder_(recorder),
+      tuning_(std::move(tuning)),
       threads_(budget_.cores),
       arena_(std::make_unique<Arena>(budget_.cores, 0u)),
       queue_(std::make_shared<Queue>()),
@@ -204,6 +206,18 @@ Runtime::Runtime(Budget budget, Device& memory, Recorder* recorder)
 Runtime::~Runtime() {
   queue_->clear();
   numbered<Queue>().remove(queue_number_);
+}
+
+void Runtime::name_stages(const DatasetNode& last) {
+  name_stages(last, "0 " + last.name());
+}
+
+void Runtime::name_stages(const DatasetNode& node, const std::string& key) {
+  stage(node).key = key;
+  const std::vector<std::shared_ptr<const DatasetNode>> inputs = node.inputs();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    name_stages(*inputs[i], fmt::format("{}/{} {}", key, i, inputs[i]->name()));
+  }
 }
 
 Stage& Runtime::stage(const DatasetNode& node) {
@@ -238,7 +252,7 @@ void Runtime::enqueue(const std::shared_ptr<Gate>& gate, std::function<void(Trac
   queue_->add([this, gate, work = std::move(work)] {
     if (!gate->enter()) return;  // this may be gone
     const auto place = static_cast<std::size_t>(tbb::this_task_arena::current_thread_index());
-    work(place < tracks_.size() ? tracks_[place] : nullptr);
+    work(recording && place < tracks_.size() ? tracks_[place] : nullptr);
     gate->leave();
   });
   // The number lies in TBB's memory: ThreadSanitizer does not see how its threads hand it on.

@@ -15,6 +15,8 @@
 #include "lockstep/data/budget.h"
 #include "lockstep/data/gate.h"
 #include "lockstep/data/stage.h"
+#include "lockstep/data/tuning.h"
+#include "lockstep/data/wait_clock.h"
 #include "lockstep/device/device.h"
 #include "lockstep/profile/recorder.h"
 
@@ -26,7 +28,8 @@ class Runtime {
  public:
   // Batches lie in `memory`: the host's, or pinned. Spans go to `recorder` where there is one; it
   // must outlive the runtime.
-  Runtime(Budget budget, Device& memory, Recorder* recorder);
+  Runtime(Budget budget, Device& memory, Recorder* recorder,
+          std::shared_ptr<PipelineTuning> tuning = std::make_shared<PipelineTuning>());
 
   // Every gate is shut by then. Forgets the work that has not begun, and waits for what has.
   ~Runtime();
@@ -36,6 +39,11 @@ class Runtime {
   int cores() const { return budget_.cores; }
   std::size_t memory_budget() const { return budget_.memory_bytes; }
   Device& memory() const { return memory_; }
+
+  // What earlier passes learned, and this one learns for later ones.
+  PipelineTuning& tuning() const { return *tuning_; }
+  // Gives every stage of the pipeline that ends with this node its key, before any is at work.
+  void name_stages(const DatasetNode& last);
 
   // The stage of a node: made at its first mention.
   Stage& stage(const DatasetNode& node);
@@ -59,7 +67,10 @@ class Runtime {
   std::atomic<bool> in_order = true;
 
   // How long the consumer of the whole pipeline has waited for elements so far.
-  std::atomic<std::int64_t> consumer_wait_ns = 0;
+  WaitClock consumer_wait;
+
+  // False: work is told of no tracks. Another iterator may still be using them.
+  std::atomic<bool> recording = true;
 
   // Memory that is kept between elements (queues, caches). False where the budget has not as much
   // left; nothing is taken then.
@@ -99,11 +110,14 @@ class Runtime {
   Budget budget_;
   Device& memory_;
   Recorder* recorder_;
+  std::shared_ptr<PipelineTuning> tuning_;
   std::atomic<std::size_t> reserved_ = 0;
   Threads threads_;
   std::unique_ptr<Arena> arena_;
   std::shared_ptr<Queue> queue_;
   std::int64_t queue_number_;  // by which tasks find it
+
+  void name_stages(const DatasetNode& node, const std::string& key);
 
   mutable std::mutex mutex_;  // guards what follows
   std::map<const DatasetNode*, Stage> stages_;

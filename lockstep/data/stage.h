@@ -24,7 +24,10 @@ class Stage {
 
   const std::string& name() const { return name_; }
 
+  std::string key;  // its place in the pipeline; empty where it has none of its own
+
   std::atomic<std::int64_t> items = 0;
+  std::atomic<std::int64_t> made = 0;  // by its threads, given out or not yet
   std::atomic<std::int64_t> bytes = 0;
   std::atomic<std::int64_t> busy_ns = 0;  // of all threads, without what its inputs took
   // Of the threads that read several inputs of it at once (interleave), with what those took.

@@ -40,7 +40,4 @@ NodePtr make_snapshot(NodePtr input, std::filesystem::path folder);
 NodePtr make_snapshot_reader(const std::filesystem::path& folder);
 NodePtr make_prefetch(NodePtr input, int buffer);
 
-// "u8 (28, 28), i32 ()", for signatures and messages.
-std::string describe(const std::vector<ElementSpec>& spec);
-
 }  // namespace lockstep

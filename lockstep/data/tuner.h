@@ -11,9 +11,12 @@
 
 namespace lockstep {
 
-// How many threads work on a stage. Half as many again while the consumer waits and the stage's
-// threads have no rest; one fewer when fewer would do. A step down that proves wrong is taken back,
-// and not tried again for a long while: so it settles.
+// How many threads work on a stage. It begins with what an earlier pass learned; where there was
+// none, with one thread, and after the first few elements with as many as their cost is worth.
+// Twice as many while the consumer waits and the stage's threads have no rest; one fewer when fewer
+// would do. A step down that proves wrong is taken back, and not tried again for a long while: so
+// it settles. Threads that stand idle although the consumer does nothing but wait (they queue for
+// the input) go at once.
 class ThreadTuner {
  public:
   // `threads`: a number that stays, or AUTOTUNE. `busy_ns` is how long its threads were at work so
@@ -26,6 +29,10 @@ class ThreadTuner {
   void look(std::int64_t now);
 
  private:
+  // After the first elements of a stage of which nothing is known.
+  void estimate(std::int64_t now);
+  void start_over(std::int64_t now);
+  void remember();
   void change(int threads, const std::string& why);
   void say(const std::string& why);
 
@@ -34,16 +41,21 @@ class ThreadTuner {
   const std::atomic<std::int64_t>& busy_ns_;
   bool tunes_;
   int threads_;
-  std::int64_t since_ns_;
+  std::int64_t since_ns_ = 0;
   std::int64_t busy_before_ = 0;
   std::int64_t items_before_ = 0;
+  std::int64_t made_before_ = 0;
   std::int64_t waited_before_ = 0;
+  bool first_passed_ = false;  // the first element, whose cost is not that of the others
+  bool known_ = false;         // about how many it takes
   bool stepped_down_ = false;  // by the last change
   std::int64_t no_fewer_until_ns_ = 0;
+  std::int64_t no_more_until_ns_ = 0;
 };
 
 // How many elements wait in a queue. Twice as many whenever the consumer finds it empty although it
 // was full before: the producer is quick enough, but not evenly. Each is paid for from the budget.
+// It begins as long as an earlier pass left it.
 class BufferTuner {
  public:
   // `elements`: a number that stays, or AUTOTUNE.
@@ -59,6 +71,8 @@ class BufferTuner {
   void found_empty();
 
  private:
+  void remember();
+
   Runtime& runtime_;
   Stage& stage_;
   bool tunes_;

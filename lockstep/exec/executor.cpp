@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/cpu/memory.h"
 #include "lockstep/exec/device_steps.h"
 #include "lockstep/exec/host_steps.h"
 
@@ -23,6 +24,7 @@ Executor::Executor(Plan plan, const KernelLibrary& library, State& state, Execut
   Device& device = state.device();
   if (device.shares_host_memory()) {
     steps_ = std::make_unique<HostSteps>(plan_, library, *memory_, device, options);
+    expect_memory_to_run("[plan] " + device.name());
   } else {
     steps_ = std::make_unique<DeviceSteps>(plan_, library, *memory_, device, options);
   }

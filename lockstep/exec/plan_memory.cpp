@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/cuda/cuda_device.h"
+#include "lockstep/device/memory_error.h"
 
 namespace lockstep {
 
@@ -21,11 +22,12 @@ void PlanMemory::expect_room() const {
   for (const auto& [name, id] : plan_.graph.inputs()) needed += plan_.graph.bytes(id);
   const std::size_t free = free_gpu_bytes(device);
   constexpr double kMiB = 1024.0 * 1024.0;
-  require(needed <= free,
-          "[plan] a step needs {:.0f} MiB on {} beside its {:.0f} MiB of variables, and {:.0f} MiB "
-          "are free: use a smaller batch, 16-bit precision, or recomputation",
-          static_cast<double>(needed) / kMiB, device.name(),
-          static_cast<double>(plan_.variable_bytes) / kMiB, static_cast<double>(free) / kMiB);
+  if (needed <= free) return;
+  fail<MemoryError>(
+      "[plan] a step needs {:.0f} MiB on {} beside its {:.0f} MiB of variables, and {:.0f} MiB "
+      "are free: use a smaller batch, 16-bit precision, or recomputation",
+      static_cast<double>(needed) / kMiB, device.name(),
+      static_cast<double>(plan_.variable_bytes) / kMiB, static_cast<double>(free) / kMiB);
 }
 
 std::byte* PlanMemory::add(std::shared_ptr<Buffer> buffer) {

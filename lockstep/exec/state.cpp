@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/cpu/memory.h"
 
 namespace lockstep {
 namespace {
@@ -66,6 +67,7 @@ void State::add_together(std::span<const VariableRef> variables, std::span<const
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < variables.size(); ++i) bytes += bytes_of(*variables[i], layouts[i]);
   const std::shared_ptr<Buffer> buffer = device_->allocate_lasting(bytes);
+  expect_memory_to_run("[variables] " + device_->name());  // initializers use all cores
   std::size_t offset = 0;
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const VariableRef& variable = variables[i];

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/cpu/memory.h"
 #include "lockstep/graph/op_def.h"
 #include "lockstep/kernels/choice.h"
 
@@ -68,6 +69,9 @@ const KernelDef& KernelLibrary::find(const KernelCall& call) const {
 
 std::unique_ptr<Kernel> KernelLibrary::make(const Graph& graph, const Node& node) const {
   const KernelCall call{graph, node, context()};
+  // oneDNN ends the process where it gets no memory for the code that it generates.
+  constexpr std::size_t kCode = std::size_t{8} << 20;
+  expect_memory_left(kCode, fmt::format("[{}] {}", op_def(node.op).name, node.name));
   std::unique_ptr<Kernel> kernel = find(call).make(call);
   const auto wrapper = wrappers_.find(node.op);
   return wrapper == wrappers_.end() ? std::move(kernel) : wrapper->second(call, std::move(kernel));

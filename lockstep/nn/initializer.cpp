@@ -99,7 +99,7 @@ Initializer VarianceScaling(VarianceScalingOptions options) {
     switch (options.distribution) {
       case Distribution::Uniform: {
         const double limit = std::sqrt(3 * variance);
-        return RandomUniform({.low = -limit, .high = limit})(target, seed);
+        return RandomUniform({.minval = -limit, .maxval = limit})(target, seed);
       }
       case Distribution::Normal:
         return RandomNormal({.stddev = std::sqrt(variance)})(target, seed);
@@ -149,29 +149,56 @@ Initializer TruncatedNormal(RandomNormalOptions options) {
 }
 
 Initializer RandomUniform(RandomUniformOptions options) {
-  require(options.low <= options.high, "[random_uniform] low {} is above high {}", options.low,
-          options.high);
+  require(options.minval <= options.maxval, "[random_uniform] minval {} is above maxval {}",
+          options.minval, options.maxval);
   return [options](Tensor& target, std::uint64_t seed) {
-    fill_from_uniform(target, seed,
-                      [&](double u) { return options.low + (options.high - options.low) * u; });
+    fill_from_uniform(target, seed, [&](double u) {
+      return options.minval + (options.maxval - options.minval) * u;
+    });
   };
 }
 
 Initializer Zeros() {
-  return ConstantInitializer(0);
+  return Constant(0);
 }
 
 Initializer Ones() {
-  return ConstantInitializer(1);
+  return Constant(1);
 }
 
-Initializer ConstantInitializer(double value) {
+Initializer Constant(double value) {
   return [value](Tensor& target, std::uint64_t) {
     dispatch(target.dtype(), [&](auto zero) {
       using T = decltype(zero);
       std::ranges::fill(target.values<T>(), static_cast<T>(value));
     });
   };
+}
+
+Initializer::Initializer(const std::string& name) {
+  static const std::vector<std::pair<std::string, Initializer>> known = {
+      {"zeros", Zeros()},
+      {"ones", Ones()},
+      {"glorot_uniform", GlorotUniform()},
+      {"glorot_normal", GlorotNormal()},
+      {"he_uniform", HeUniform()},
+      {"he_normal", HeNormal()},
+      {"lecun_uniform", LecunUniform()},
+      {"lecun_normal", LecunNormal()},
+      {"random_uniform", RandomUniform()},
+      {"random_normal", RandomNormal()},
+      {"truncated_normal", TruncatedNormal()},
+      {"variance_scaling", VarianceScaling()}};
+  std::vector<std::string> names;
+  for (const auto& [candidate, initializer] : known) {
+    if (candidate == name) {
+      *this = initializer;
+      return;
+    }
+    names.push_back(candidate);
+  }
+  fail<UsageError>("[initializer] there is no initializer called '{}'; there are: {}", name,
+                   fmt::join(names, ", "));
 }
 
 }  // namespace lockstep

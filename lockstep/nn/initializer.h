@@ -3,14 +3,32 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <type_traits>
+#include <utility>
 
 #include "lockstep/graph/graph.h"
 
 namespace lockstep {
 
-// Fills a tensor (f32 or f64). Layers mix the variable's name into the model's seed before they
-// pass it on, so that two variables begin with different numbers.
-using Initializer = std::function<void(Tensor& target, std::uint64_t seed)>;
+// Fills a tensor (f32 or f64): one of those below, its name in Keras ("he_normal"), or a function
+// of the user's own. Layers mix the variable's name into the model's seed before they pass it on,
+// so that two variables begin with different numbers.
+class Initializer {
+ public:
+  Initializer() = default;                                           // none
+  Initializer(const char* name) : Initializer(std::string(name)) {}  // NOLINT: a name is one
+  Initializer(const std::string& name);                              // NOLINT
+  template <class F>
+  requires std::is_invocable_v<F&, Tensor&, std::uint64_t> Initializer(F fill)
+      : fill_(std::move(fill)) {}  // NOLINT: a function is one
+
+  explicit operator bool() const { return static_cast<bool>(fill_); }
+  void operator()(Tensor& target, std::uint64_t seed) const { fill_(target, seed); }
+
+ private:
+  std::function<void(Tensor& target, std::uint64_t seed)> fill_;
+};
 
 // How many inputs feed an output of a kernel, and the other way round: (in, out) for a matrix,
 // (window, in, out) for a convolution.
@@ -44,8 +62,8 @@ struct RandomNormalOptions {
   double stddev = 0.05;
 };
 struct RandomUniformOptions {
-  double low = -0.05;
-  double high = 0.05;
+  double minval = -0.05;
+  double maxval = 0.05;
 };
 Initializer RandomNormal(RandomNormalOptions options = {});
 Initializer TruncatedNormal(RandomNormalOptions options = {});  // redrawn beyond two deviations
@@ -53,6 +71,6 @@ Initializer RandomUniform(RandomUniformOptions options = {});
 
 Initializer Zeros();
 Initializer Ones();
-Initializer ConstantInitializer(double value);
+Initializer Constant(double value);
 
 }  // namespace lockstep

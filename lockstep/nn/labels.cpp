@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/elementwise.h"
+#include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/shape.h"
 
 namespace lockstep {
@@ -76,6 +77,10 @@ Value fit_weights(std::string_view what, Value weights, Value values) {
     weights = reshape(weights, std::move(dims));
   }
   return cast(weights, values.dtype());
+}
+
+Value mean_over_features(Value x) {
+  return x.shape().rank() <= 1 ? x : reduce_mean(x, {.axes = {-1}});
 }
 
 }  // namespace lockstep

@@ -23,4 +23,7 @@ Value class_labels(std::string_view what, Value labels, Value scores);
 // the values' dtype. UsageError where they do not fit.
 Value fit_weights(std::string_view what, Value weights, Value values);
 
+// The mean over the last axis; what has no other axis is left alone.
+Value mean_over_features(Value x);
+
 }  // namespace lockstep

@@ -6,6 +6,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/random.h"
+#include "lockstep/graph/ops/elementwise.h"
+#include "lockstep/nn/layers/argument.h"
+#include "lockstep/nn/layers/input.h"
 #include "lockstep/nn/naming.h"
 
 namespace lockstep {
@@ -79,6 +82,11 @@ void LayerBase::require_floats(const ValueType& input) const {
           "{}expects floating-point numbers, got {}; put a Rescaling layer (for pixels: "
           "Rescaling({{.scale = 1.0 / 255}})) in front of it, or cast the data",
           where(), input.str());
+}
+
+Value LayerBase::as_floats(Value input) {
+  const bool ready = is_floating(input.dtype()) && input.dtype() != DType::F64;
+  return ready ? input : cast(input, DType::F32);
 }
 
 void LayerBase::require_images(const ValueType& input) const {
@@ -308,6 +316,22 @@ Symbol Input(InputOptions options) {
                                                     .inputs = {},
                                                     .type = {options.dtype, Shape(std::move(dims))},
                                                     .name = std::move(options.name)}));
+}
+
+Symbol Input(Extents shape, InputOptions options) {
+  return Input(with_argument("input", "shape", &InputOptions::shape, Shape(std::move(shape.values)),
+                             std::move(options)));
+}
+
+Layer::Layer(const Symbol& input) {
+  require(input.defined() && input.node().layer.shared() == nullptr,
+          "[sequential] only an Input can stand for a layer, not what a layer gave: use "
+          "Model(inputs, outputs)");
+  const ValueType type = input.type();
+  const std::span<const std::int64_t> sample = type.shape.dims().subspan(1);
+  *this = InputLayer({.shape = Shape(std::vector<std::int64_t>(sample.begin(), sample.end())),
+                      .dtype = type.dtype,
+                      .name = input.node().name});
 }
 
 }  // namespace lockstep

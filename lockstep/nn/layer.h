@@ -1,10 +1,11 @@
 // Layer: a piece of a model that writes nodes. It knows nothing of devices, ranks or memory.
 //
-//   ls::Dense dense({.units = 10});
-//   Value y = dense(x);             // x a Value: writes nodes into x's graph
-//   Symbol s = dense(ls::Input({.shape = {28, 28, 1}}));   // recorded, for Model(inputs, outputs)
+//   ls::Dense dense(10);
+//   Value y = dense(x);                    // x a Value: writes nodes into x's graph
+//   Symbol s = dense(ls::Input({28, 28}));  // recorded, for Model(inputs, outputs)
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "lockstep/graph/graph.h"
 #include "lockstep/graph/variable.h"
+#include "lockstep/nn/initializer.h"
 
 namespace lockstep {
 
@@ -61,7 +63,7 @@ class LayerBase {
   struct VariableOptions {
     DType dtype = DType::F32;
     bool trainable = true;
-    std::function<void(Tensor&, std::uint64_t seed)> initializer = {};
+    Initializer initializer = {};
     std::function<Value(Value)> regularizer = {};
   };
   // Makes a variable called "<layer>/<name>".
@@ -73,6 +75,9 @@ class LayerBase {
   const ValueType& only(std::span<const ValueType> inputs) const;
   // UsageError unless the input holds floats; says how to turn integers into them.
   void require_floats(const ValueType& input) const;
+  // The input in f32 where it holds integers, booleans or f64: what products do with them, as in
+  // Keras.
+  static Value as_floats(Value input);
   // UsageError unless the input is (N, H, W, C).
   void require_images(const ValueType& input) const;
   // The types it was built for; empty before that.
@@ -88,7 +93,7 @@ class LayerBase {
   struct Owned {
     std::shared_ptr<Variable> variable;
     std::string name;  // within the layer
-    std::function<void(Tensor&, std::uint64_t seed)> initializer;
+    Initializer initializer;
     std::function<Value(Value)> regularizer;
   };
   void settle_name(const Graph* graph);
@@ -131,6 +136,9 @@ class Layer {
  public:
   Layer() = default;
   explicit Layer(std::shared_ptr<LayerBase> base) : base_(std::move(base)) {}
+  // An Input in a list of layers: Sequential({Input({28, 28}), Flatten(), Dense(10)}). UsageError
+  // for what a layer gave.
+  Layer(const Symbol& input);  // NOLINT: an Input is a layer
 
   Value operator()(Value input, const CallOptions& options = {}) const;
   Value operator()(std::span<const Value> inputs, const CallOptions& options = {}) const;
@@ -170,10 +178,21 @@ struct SymbolNode {
 };
 
 struct InputOptions {
-  Shape shape;  // without the batch
+  Shape shape = {};  // without the batch
   DType dtype = DType::F32;
   std::string name = "";
 };
 Symbol Input(InputOptions options);
+
+// A shape in braces as a layer's argument: {28, 28, 1}.
+struct Extents {
+  template <std::integral... Extent>
+  requires(sizeof...(Extent) > 0) Extents(Extent... extents)  // NOLINT: numbers are such
+      : values{static_cast<std::int64_t>(extents)...} {}
+  Extents(const Shape& shape)  // NOLINT: a shape is such
+      : values(shape.dims().begin(), shape.dims().end()) {}
+  std::vector<std::int64_t> values;
+};
+Symbol Input(Extents shape, InputOptions options = {});  // Input({28, 28, 1})
 
 }  // namespace lockstep

@@ -5,8 +5,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/elementwise.h"
 #include "lockstep/graph/ops/reduce.h"
+#include "lockstep/graph/ops/shape.h"
 #include "lockstep/graph/ops/softmax.h"
 #include "lockstep/nn/labels.h"
+#include "lockstep/nn/logits.h"
 
 namespace lockstep {
 namespace {
@@ -31,9 +33,29 @@ Value mean_per_example(Value x) {
   return reduce_mean(x, {.axes = std::move(axes)});
 }
 
-// Over the last axis, as Keras reduces elementwise losses; what has no other axis is left alone.
-Value mean_over_features(Value x) {
-  return x.shape().rank() <= 1 ? x : reduce_mean(x, {.axes = {-1}});
+// Over one axis, as Keras reduces elementwise losses; what has no other axis is left alone.
+Value mean_over(Value x, int axis) {
+  return x.shape().rank() <= 1 ? x : reduce_mean(x, {.axes = {axis}});
+}
+
+// An axis, counted from the end where it is below 0, as an index.
+int axis_of(std::string_view what, Value x, int axis) {
+  const int rank = x.shape().rank();
+  require(axis >= -rank && axis < rank, "[{}] axis {} is none of the {} axes of {}", what, axis,
+          rank, x.shape());
+  return axis < 0 ? axis + rank : axis;
+}
+
+// The same elements with an axis behind all others.
+Value with_axis_last(Value x, int axis) {
+  const int rank = x.shape().rank();
+  if (axis == rank - 1) return x;
+  Ints order;
+  for (int i = 0; i < rank; ++i) {
+    if (i != axis) order.push_back(i);
+  }
+  order.push_back(axis);
+  return transpose(x, std::move(order));
 }
 
 Value one_minus(Value x) {
@@ -48,8 +70,12 @@ void require_smoothing(std::string_view what, double smoothing) {
 // With smoothing s, a label is (1 - s) on its class and s / C everywhere: a mixture of the sparse
 // loss and of the mean over all classes.
 Value sparse_categorical(Value labels, Value predictions, const CrossentropyOptions& options) {
-  const Value classes = class_labels("sparse_categorical_crossentropy", labels, predictions);
-  const Value logits = options.from_logits ? predictions : log(clip_probabilities(predictions));
+  const char* what = "sparse_categorical_crossentropy";
+  const int axis = axis_of(what, predictions, options.axis);
+  const Scores scores = scores_of(what, predictions, Squashing::Softmax, axis, options.from_logits);
+  predictions = with_axis_last(scores.values, axis);
+  const Value classes = class_labels(what, labels, predictions);
+  const Value logits = scores.logits ? predictions : log(clip_probabilities(predictions));
   const Value loss = sparse_cross_entropy(logits, classes);
   const double smoothing = options.label_smoothing;
   if (smoothing == 0) return loss;
@@ -63,25 +89,32 @@ Value categorical(Value labels, Value predictions, const CrossentropyOptions& op
           "[{}] labels {} do not fit predictions {}: give one probability a class, or use "
           "sparse_categorical_crossentropy for class numbers",
           what, labels.shape(), predictions.shape());
-  Value target = align(what, labels, predictions).labels;
+  const int axis = axis_of(what, predictions, options.axis);
+  Value target = with_axis_last(align(what, labels, predictions).labels, axis);
+  const Scores scores = scores_of(what, predictions, Squashing::Softmax, axis, options.from_logits);
+  predictions = with_axis_last(scores.values, axis);
   const double smoothing = options.label_smoothing;
   if (smoothing != 0) {
     const auto classes = static_cast<double>(predictions.shape()[-1]);
     target = target * (1 - smoothing) + smoothing / classes;
   }
-  if (options.from_logits) return cross_entropy(predictions, target);
+  if (scores.logits) return cross_entropy(predictions, target);
   const Value total = reduce_sum(predictions, {.axes = {-1}, .keepdims = true});
   return -reduce_sum(target * log(clip_probabilities(predictions / total)), {.axes = {-1}});
 }
 
 Value binary(Value labels, Value predictions, const CrossentropyOptions& options) {
-  auto [target, p] = align("binary_crossentropy", labels, predictions);
+  const char* what = "binary_crossentropy";
+  auto [target, p] = align(what, labels, predictions);
+  const int axis = axis_of(what, predictions, options.axis);
   if (options.label_smoothing != 0) {
     target = target * (1 - options.label_smoothing) + 0.5 * options.label_smoothing;
   }
-  if (options.from_logits) return mean_over_features(sigmoid_cross_entropy(p, target));
+  const Scores scores = scores_of(what, p, Squashing::Sigmoid, axis, options.from_logits);
+  p = scores.values;
+  if (scores.logits) return mean_over(sigmoid_cross_entropy(p, target), axis);
   p = clip_probabilities(p);
-  return mean_over_features(-(target * log(p) + one_minus(target) * log(one_minus(p))));
+  return mean_over(-(target * log(p) + one_minus(target) * log(one_minus(p))), axis);
 }
 
 }  // namespace
@@ -152,16 +185,19 @@ Loss Huber(HuberOptions options) {
           }};
 }
 
-LossPair sparse_categorical_crossentropy(Value labels, Value logits, Value sample_weight) {
-  return SparseCategoricalCrossentropy({.from_logits = true})(labels, logits, sample_weight);
+LossPair sparse_categorical_crossentropy(Value labels, Value predictions,
+                                         const CrossentropyOptions& options, Value sample_weight) {
+  return SparseCategoricalCrossentropy(options)(labels, predictions, sample_weight);
 }
 
-LossPair categorical_crossentropy(Value labels, Value logits, Value sample_weight) {
-  return CategoricalCrossentropy({.from_logits = true})(labels, logits, sample_weight);
+LossPair categorical_crossentropy(Value labels, Value predictions,
+                                  const CrossentropyOptions& options, Value sample_weight) {
+  return CategoricalCrossentropy(options)(labels, predictions, sample_weight);
 }
 
-LossPair binary_crossentropy(Value labels, Value logits, Value sample_weight) {
-  return BinaryCrossentropy({.from_logits = true})(labels, logits, sample_weight);
+LossPair binary_crossentropy(Value labels, Value predictions, const CrossentropyOptions& options,
+                             Value sample_weight) {
+  return BinaryCrossentropy(options)(labels, predictions, sample_weight);
 }
 
 LossPair mean_squared_error(Value labels, Value predictions, Value sample_weight) {
@@ -190,5 +226,9 @@ Loss loss_by_name(const std::string& name) {
       "mean_absolute_error (mae), huber",
       name);
 }
+
+Loss::Loss(const char* name) : Loss(loss_by_name(name)) {}
+
+Loss::Loss(const std::string& name) : Loss(loss_by_name(name)) {}
 
 }  // namespace lockstep

@@ -20,6 +20,8 @@ class Loss {
  public:
   using PerExample = std::function<Value(Value labels, Value predictions)>;
   Loss() = default;
+  Loss(const char* name);         // NOLINT: a name is a loss ("mse"), see loss_by_name
+  Loss(const std::string& name);  // NOLINT
   Loss(std::string name, PerExample per_example)
       : name_(std::move(name)), per_example_(std::move(per_example)) {}
 
@@ -34,9 +36,12 @@ class Loss {
   PerExample per_example_;
 };
 
+// Predictions that a softmax (a sigmoid, of binary_crossentropy) made are traced back to its
+// logits, so that a saturated one still learns, whatever from_logits says (nn/logits.h).
 struct CrossentropyOptions {
-  bool from_logits = false;
+  bool from_logits = false;  // false: predictions are probabilities
   double label_smoothing = 0.0;
+  int axis = -1;  // of the classes; of binary_crossentropy, what is averaged over
 };
 struct HuberOptions {
   double delta = 1.0;
@@ -49,10 +54,16 @@ Loss MeanSquaredError();
 Loss MeanAbsoluteError();
 Loss Huber(HuberOptions options = {});
 
-// The same as functions, from logits where it applies, for steps of the user's own.
-LossPair sparse_categorical_crossentropy(Value labels, Value logits, Value sample_weight = {});
-LossPair categorical_crossentropy(Value labels, Value logits, Value sample_weight = {});
-LossPair binary_crossentropy(Value labels, Value logits, Value sample_weight = {});
+// The same as functions, with the same defaults, for steps of the user's own:
+//   sparse_categorical_crossentropy(labels, logits, {.from_logits = true})
+LossPair sparse_categorical_crossentropy(Value labels, Value predictions,
+                                         const CrossentropyOptions& options = {},
+                                         Value sample_weight = {});
+LossPair categorical_crossentropy(Value labels, Value predictions,
+                                  const CrossentropyOptions& options = {},
+                                  Value sample_weight = {});
+LossPair binary_crossentropy(Value labels, Value predictions,
+                             const CrossentropyOptions& options = {}, Value sample_weight = {});
 LossPair mean_squared_error(Value labels, Value predictions, Value sample_weight = {});
 
 // What a replica adds to the mean over the global batch: the sum of its losses per example, times

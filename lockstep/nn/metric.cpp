@@ -17,13 +17,17 @@ std::string name_or(const std::string& given, const char* name) {
   return given.empty() ? name : given;
 }
 
-Value mean_over_features(Value x) {
-  return x.shape().rank() <= 1 ? x : reduce_mean(x, {.axes = {-1}});
+// Which rows of scores name a class: those without a NaN, whichever of the others is largest.
+Value known_rows(Value predictions) {
+  const Value unknown =
+      reduce_sum(cast(not_equal(predictions, predictions), DType::F32), {.axes = {-1}});
+  return equal(unknown, predictions.graph().scalar(0));
 }
 
 Value sparse_hits(Value labels, Value predictions) {
   const Value classes = class_labels("sparse_categorical_accuracy", labels, predictions);
-  return equal(argmax(predictions), cast(classes, DType::I64));
+  return logical_and(equal(argmax(predictions), cast(classes, DType::I64)),
+                     known_rows(predictions));
 }
 
 void require_class_scores(std::string_view what, Value labels, Value predictions) {
@@ -35,28 +39,34 @@ void require_class_scores(std::string_view what, Value labels, Value predictions
 
 Value categorical_hits(Value labels, Value predictions) {
   require_class_scores("categorical_accuracy", labels, predictions);
-  return equal(argmax(predictions), argmax(labels));
+  return logical_and(equal(argmax(predictions), argmax(labels)), known_rows(predictions));
 }
 
 Value binary_hits(Value labels, Value predictions, double threshold) {
   const Aligned pair = align("binary_accuracy", labels, predictions);
   Graph& graph = predictions.graph();
   const Value above = greater(pair.predictions, graph.scalar(threshold, predictions.dtype()));
-  const Value hits = equal(cast(above, predictions.dtype()), pair.labels);
+  const Value hits = logical_and(equal(cast(above, predictions.dtype()), pair.labels),
+                                 equal(pair.predictions, pair.predictions));
   return mean_over_features(cast(hits, DType::F64));
 }
 
-// A row counts where fewer than k classes score strictly more than the right one. A score that is
-// not finite makes `right` NaN, and then the row does not count.
-Value top_k_hits(Value classes, Value predictions, std::int64_t k) {
+// A row counts where its label is a class and fewer than k classes score strictly more than that. A
+// score that is not finite makes `right` NaN, and then the row does not count.
+Value top_k_hits(Value labels, Value predictions, std::int64_t k) {
+  Graph& graph = predictions.graph();
+  const Value classes = cast(labels, DType::I64);
   const std::int64_t depth = predictions.shape()[-1];
   const DType dtype = predictions.dtype();
   const Value right =
       reduce_sum(one_hot(classes, depth, dtype) * predictions, {.axes = {-1}, .keepdims = true});
   const Value ahead = reduce_sum(cast(greater(predictions, right), dtype), {.axes = {-1}});
-  const Value first_k = less(ahead, predictions.graph().scalar(static_cast<double>(k), dtype));
+  const Value first_k = less(ahead, graph.scalar(static_cast<double>(k), dtype));
+  const Value is_class =
+      logical_and(greater_equal(classes, graph.scalar(0, DType::I64)),
+                  less(classes, graph.scalar(static_cast<double>(depth), DType::I64)));
   const Shape rows = ahead.shape();
-  return logical_and(first_k, reshape(equal(right, right), rows));
+  return logical_and(logical_and(first_k, is_class), reshape(equal(right, right), rows));
 }
 
 void require_k(std::int64_t k) {
@@ -77,7 +87,10 @@ Value accuracy_hits(Value labels, Value predictions) {
 }  // namespace
 
 Metric Accuracy(MetricOptions options) {
-  return mean_metric(name_or(options.name, "accuracy"), accuracy_hits);
+  return mean_metric(name_or(options.name, "accuracy"), [](Value labels, Value predictions) {
+    const Aligned pair = align("accuracy", labels, predictions);
+    return equal(pair.labels, pair.predictions);
+  });
 }
 
 Metric BinaryAccuracy(ThresholdOptions options) {
@@ -131,7 +144,7 @@ Metric MeanAbsoluteErrorMetric(MetricOptions options) {
 }
 
 Metric metric_by_name(const std::string& name) {
-  if (name == "accuracy" || name == "acc") return Accuracy({.name = name});
+  if (name == "accuracy" || name == "acc") return mean_metric(name, accuracy_hits);
   if (name == "binary_accuracy") return BinaryAccuracy();
   if (name == "categorical_accuracy") return CategoricalAccuracy();
   if (name == "sparse_categorical_accuracy") return SparseCategoricalAccuracy();
@@ -151,5 +164,9 @@ Metric metric_by_name(const std::string& name) {
       "mean_absolute_error (mae)",
       name);
 }
+
+Metric::Metric(const char* name) : Metric(metric_by_name(name)) {}
+
+Metric::Metric(const std::string& name) : Metric(metric_by_name(name)) {}
 
 }  // namespace lockstep

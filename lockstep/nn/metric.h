@@ -27,6 +27,8 @@ class MetricBase {
 class Metric {  // a handle
  public:
   explicit Metric(std::shared_ptr<MetricBase> base) : base_(std::move(base)) {}
+  Metric(const char* name);         // NOLINT: a name is a metric ("accuracy"), see metric_by_name
+  Metric(const std::string& name);  // NOLINT
   MetricBase* operator->() const { return base_.get(); }
 
  private:
@@ -50,7 +52,10 @@ struct AUCOptions {
   std::string name = "";
 };
 
+// How often predictions equal labels, number by number. (What Keras makes of the word "accuracy" is
+// metric_by_name("accuracy").)
 Metric Accuracy(MetricOptions options = {});
+// Of these a row of scores with a NaN counts as wrong, and so does a label that is no class.
 Metric BinaryAccuracy(ThresholdOptions options = {});
 Metric CategoricalAccuracy(MetricOptions options = {});
 Metric SparseCategoricalAccuracy(MetricOptions options = {});
@@ -64,7 +69,8 @@ Metric MeanAbsoluteErrorMetric(MetricOptions options = {});
 // The mean of a loss over all examples seen: what `fit` shows as "loss".
 Metric LossMean(std::string name);  // update() takes the LossPair: (sum, weight, {})
 
-// A metric by Keras's name ("accuracy", "auc", "mse", …); UsageError with the names.
+// A metric by Keras's name ("accuracy", "auc", "mse", …); UsageError with the names. "accuracy" is
+// the binary, categorical or sparse categorical one, as the shapes of labels and predictions say.
 Metric metric_by_name(const std::string& name);
 
 }  // namespace lockstep

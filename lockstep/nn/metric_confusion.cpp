@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 // Keras's: the outermost thresholds stand this far outside [0, 1].
-constexpr float kEpsilon = 1e-7f;
+constexpr float kBeyond = 1e-7f;
 
 // A batch as a list of decisions: scores (M), truth and its opposite weighted (M), in f64.
 struct Decisions {
@@ -90,8 +90,8 @@ class AreaMetric final : public SumMetric {
     for (std::int64_t i = 0; i < count; ++i) {
       thresholds_.push_back(static_cast<float>(i) / static_cast<float>(count - 1));
     }
-    thresholds_.front() = -kEpsilon;
-    thresholds_.back() = 1 + kEpsilon;
+    thresholds_.front() = -kBeyond;
+    thresholds_.back() = 1 + kBeyond;
   }
 
   void update(Value labels, Value predictions, Value sample_weight) override {

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/graph/ops/elementwise.h"
 #include "lockstep/nn/layers/input.h"
 #include "lockstep/nn/naming.h"
 
@@ -33,7 +34,7 @@ std::shared_ptr<Network> Network::sequential(std::vector<Layer> layers, std::str
 
 void Network::add(Layer layer) {
   require(sequential_, "{}layers can be added to a sequential network only", where());
-  require(!built(), "{}is built: no layer can be added any more", where());
+  require(!built() || !input_types_.empty(), "{}is built: no layer can be added any more", where());
   require(layer.shared() != nullptr, "{}an empty Layer was added", where());
   if (calls_.empty()) {
     const auto* input = dynamic_cast<const InputLayerBase*>(&layer.base());
@@ -42,6 +43,7 @@ void Network::add(Layer layer) {
   calls_.push_back({std::move(layer), {calls_.size()}});
   outputs_ = {calls_.size()};
   adopt_children();
+  if (built()) build(built_for());
 }
 
 std::shared_ptr<Network> Network::functional(std::vector<Symbol> inputs,
@@ -109,10 +111,19 @@ void Network::check_inputs(std::span<const Value> inputs) const {
   }
 }
 
+Value Network::accept(Value input, std::size_t index) const {
+  if (input_types_.empty()) return input.dtype() == DType::F64 ? cast(input, DType::F32) : input;
+  if (index >= input_types_.size()) return input;
+  const DType wanted = input_types_[index].dtype;
+  const bool fits = is_floating(wanted) || !is_floating(input.dtype());
+  return fits && input.dtype() != wanted ? cast(input, wanted) : input;
+}
+
 std::vector<Value> Network::replay(std::span<const Value> inputs,
                                    const CallOptions& options) const {
-  check_inputs(inputs);
-  std::vector<Value> values(inputs.begin(), inputs.end());
+  std::vector<Value> values;
+  for (const Value& input : inputs) values.push_back(accept(input, values.size()));
+  check_inputs(values);
   for (const Call& call : calls_) {
     std::vector<Value> arguments;
     for (std::size_t i : call.inputs) arguments.push_back(values[i]);

@@ -28,7 +28,8 @@ class Network final : public LayerBase {
   // The types that the inputs must have (batch of 1), where they are known without data: the
   // functional form, or a Sequential whose first layer is an InputLayer. Else empty.
   std::vector<ValueType> input_types() const;
-  void add(Layer layer);  // to a sequential one that is not built yet
+  // To a sequential one that is not built yet, or whose input_types() are known.
+  void add(Layer layer);
 
   // Keras's table: layer (kind), output shape with None for the batch, parameters; totals.
   // The types of the inputs are needed only where the network is not built and input_types() does
@@ -46,6 +47,9 @@ class Network final : public LayerBase {
   };
   // What the summary says of a layer call.
   struct Row;
+  // An input as the network reads it: of the dtype that its Input names, where one can be made into
+  // the other; f64 as f32 where none is named.
+  Value accept(Value input, std::size_t index) const;
   // Every value, inputs first, of a replay.
   std::vector<Value> replay(std::span<const Value> inputs, const CallOptions& options) const;
   void check_inputs(std::span<const Value> inputs) const;

@@ -42,14 +42,14 @@ void expect_clip(const std::string& optimizer, const Clip& clip) {
   const auto expect_positive = [&](std::string_view option, const std::optional<double>& limit) {
     if (!limit) return;
     require(std::isfinite(*limit) && *limit > 0.0,
-            "[{}] clip.{} is {}; it must be a finite number above 0", optimizer, option, *limit);
+            "[{}] {} is {}; it must be a finite number above 0", optimizer, option, *limit);
   };
-  expect_positive("value", clip.value);
-  expect_positive("norm", clip.norm);
-  expect_positive("global_norm", clip.global_norm);
+  expect_positive("clipvalue", clip.value);
+  expect_positive("clipnorm", clip.norm);
+  expect_positive("global_clipnorm", clip.global_norm);
   const int given = clip.value.has_value() + clip.norm.has_value() + clip.global_norm.has_value();
   require(given <= 1,
-          "[{}] {} of clip.value, clip.norm and clip.global_norm are given; choose one of them",
+          "[{}] {} of clipvalue, clipnorm and global_clipnorm are given; choose one of them",
           optimizer, given);
 }
 
@@ -118,7 +118,18 @@ struct Optimizer::Impl {
   VariableRef rate;                                       // null where a schedule decides
   std::map<VariableRef, std::vector<VariableRef>> slots;  // of each parameter
   std::vector<VariableRef> slot_order;                    // all of them, as they were made
+  std::vector<std::string> not_decayed;                   // texts in the names of parameters
 
+  bool decays(const VariableRef& parameter) const {
+    return !rule.attrs.has("weight_decay") ||
+           std::ranges::none_of(not_decayed, [&](const std::string& text) {
+             return parameter->name.find(text) != std::string::npos;
+           });
+  }
+  // The update of some of the parameters, whose places are given.
+  void write_update(UpdateInputs inputs, std::span<const std::size_t> places,
+                    std::span<const VariableRef> parameters, std::span<const Value> gradients,
+                    bool decayed);
   const std::vector<VariableRef>& slots_of(const VariableRef& parameter);
 };
 
@@ -153,7 +164,8 @@ Optimizer::Optimizer(Rule rule, Schedule learning_rate, Clip clip) {
                                       .iterations = std::move(iterations),
                                       .rate = std::move(rate),
                                       .slots = {},
-                                      .slot_order = {}});
+                                      .slot_order = {},
+                                      .not_decayed = {}});
 }
 
 void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
@@ -166,7 +178,10 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
   require(weight_here.defined() && weight_here.type() == ValueType{DType::F32, {}},
           "[{}] the weight must be f32(), is {}", name(),
           weight_here.defined() ? weight_here.type().str() : "missing");
-  if (parameters.empty()) return;
+  require(!parameters.empty(),
+          "[{}] there are no parameters to update: give those of a model that is built and has "
+          "trainable layers",
+          name());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const ValueType type{parameters[i]->dtype, parameters[i]->shape};
     require(gradients_here[i].type() == type, "[{}] {} is {}, but its gradient is {}", name(),
@@ -195,23 +210,46 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
   // The update reads the new count, so that nothing waits for it before the old one is replaced.
   const Value iterations = graph.variable(impl_->iterations);
   const Value counted = iterations + cast(applied, DType::I64);
-  UpdateInputs inputs{.rate = impl_->rate ? graph.variable(impl_->rate)
-                                          : impl_->schedule.nodes(cast(iterations, DType::F32)),
-                      .scale = select(applied, scale_of(weight, norm, limit), graph.scalar(0.0)),
-                      .step = counted,
-                      .parameters = {},
-                      .gradients = {},
-                      .slots = std::vector<std::vector<Value>>(impl_->rule.slots.size())};
-  for (std::size_t i : order) {
+  const UpdateInputs inputs{
+      .rate = impl_->rate ? graph.variable(impl_->rate)
+                          : impl_->schedule.nodes(cast(iterations, DType::F32)),
+      .scale = select(applied, scale_of(weight, norm, limit), graph.scalar(0.0)),
+      .step = counted,
+      .parameters = {},
+      .gradients = {},
+      .slots = std::vector<std::vector<Value>>(impl_->rule.slots.size())};
+  const auto rest = std::stable_partition(
+      order.begin(), order.end(), [&](std::size_t i) { return impl_->decays(parameters[i]); });
+  impl_->write_update(inputs, {order.begin(), rest}, parameters, gradients, true);
+  impl_->write_update(inputs, {rest, order.end()}, parameters, gradients, false);
+  assign(impl_->iterations, counted);
+}
+
+void Optimizer::Impl::write_update(UpdateInputs inputs, std::span<const std::size_t> places,
+                                   std::span<const VariableRef> parameters,
+                                   std::span<const Value> gradients, bool decayed) {
+  if (places.empty()) return;
+  Graph& graph = inputs.rate.graph();
+  for (const std::size_t i : places) {
     inputs.parameters.push_back(graph.variable(parameters[i]));
     inputs.gradients.push_back(gradients[i]);
-    const std::vector<VariableRef>& slots = impl_->slots_of(parameters[i]);
+    const std::vector<VariableRef>& slots = slots_of(parameters[i]);
     for (std::size_t s = 0; s < slots.size(); ++s) {
       inputs.slots[s].push_back(graph.variable(slots[s]));
     }
   }
-  update(inputs, impl_->rule.name, impl_->rule.attrs);
-  assign(impl_->iterations, counted);
+  Attrs attrs = rule.attrs;
+  if (!decayed) attrs.set("weight_decay", 0.0);
+  update(inputs, rule.name, std::move(attrs));
+}
+
+void Optimizer::exclude_from_weight_decay(std::vector<std::string> names) const {
+  require(defined(), "[optimizer] there is no optimizer to keep parameters out of weight decay of");
+  require(impl_->slots.empty(),
+          "[{}] exclude_from_weight_decay comes before the first step: {} parameters have been "
+          "updated already",
+          name(), impl_->slots.size());
+  impl_->not_decayed = std::move(names);
 }
 
 Optimizer Optimizer::with_loss_scale(const LossScaleOptions& options) const {

@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// Clipping; at most one of the three.
+// Clipping of gradients; at most one of the three. The options of optimizers name them as Keras
+// does: clipvalue, clipnorm, global_clipnorm.
 struct Clip {
   std::optional<double> value = {};
   std::optional<double> norm = {};         // of each parameter's gradient
@@ -45,6 +46,8 @@ class Optimizer {
     double slot_start = 0.0;              // value that slots start with
   };
   Optimizer() = default;
+  Optimizer(const char* name);         // NOLINT: a name is an optimizer ("adam")
+  Optimizer(const std::string& name);  // NOLINT
   Optimizer(Rule rule, Schedule learning_rate, Clip clip);
 
   bool defined() const { return impl_ != nullptr; }
@@ -53,7 +56,7 @@ class Optimizer {
   // iteration. Where the weight is 0, or a loss scale finds the gradients not finite, nothing
   // changes and nothing is counted. Slots
   // ("<optimizer>/<slot>/<parameter>") are made at the first call and remembered by parameter, so
-  // that a second graph (another batch size) continues them. No parameters: no nodes.
+  // that a second graph (another batch size) continues them. UsageError where there are none.
   void apply(Graph& graph, std::span<const VariableRef> parameters,
              std::span<const Value> gradients, Value weight) const;
   void apply(const Gradients& gradients) const {
@@ -74,6 +77,10 @@ class Optimizer {
     const Value factor = scale_for(loss.sum.graph(), examples);
     return {times(loss.sum, factor), times(loss.weight, factor)};
   }
+
+  // Parameters whose names hold one of these texts ("gamma", "bias") keep out of weight decay, as
+  // in Keras's method of this name. Before the first step.
+  void exclude_from_weight_decay(std::vector<std::string> names) const;
 
   std::string name() const;  // "adam"
   // iterations (i64), learning_rate (f32, where it is constant and so can be set), then the slots.
@@ -101,7 +108,9 @@ struct SGDOptions {
   double momentum = 0.0;
   bool nesterov = false;
   double weight_decay = 0.0;
-  Clip clip = {};
+  std::optional<double> clipnorm = {};  // at most one of the three
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
 };
 struct AdamOptions {
   Schedule learning_rate = 1e-3;
@@ -109,7 +118,9 @@ struct AdamOptions {
   double beta_2 = 0.999;
   double epsilon = 1e-7;
   double weight_decay = 0.0;
-  Clip clip = {};
+  std::optional<double> clipnorm = {};  // at most one of the three
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
 };
 struct AdamWOptions {
   Schedule learning_rate = 1e-3;
@@ -117,7 +128,9 @@ struct AdamWOptions {
   double beta_1 = 0.9;
   double beta_2 = 0.999;
   double epsilon = 1e-7;
-  Clip clip = {};
+  std::optional<double> clipnorm = {};  // at most one of the three
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
 };
 struct RMSpropOptions {
   Schedule learning_rate = 1e-3;
@@ -126,14 +139,18 @@ struct RMSpropOptions {
   double epsilon = 1e-7;
   bool centered = false;
   double weight_decay = 0.0;
-  Clip clip = {};
+  std::optional<double> clipnorm = {};  // at most one of the three
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
 };
 struct AdagradOptions {
   Schedule learning_rate = 1e-3;
   double initial_accumulator_value = 0.1;
   double epsilon = 1e-7;
   double weight_decay = 0.0;
-  Clip clip = {};
+  std::optional<double> clipnorm = {};  // at most one of the three
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
 };
 struct LARSOptions {
   Schedule learning_rate = 0.1;
@@ -141,26 +158,39 @@ struct LARSOptions {
   double weight_decay = 1e-4;
   double trust = 1e-3;
   double epsilon = 1e-8;
-  Clip clip = {};
+  std::optional<double> clipnorm = {};  // at most one of the three
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
 };
 struct LAMBOptions {
   Schedule learning_rate = 1e-3;
   double beta_1 = 0.9;
   double beta_2 = 0.999;
-  double epsilon = 1e-6;
+  double epsilon = 1e-7;
   double weight_decay = 0.0;
-  Clip clip = {};
+  std::optional<double> clipnorm = {};  // at most one of the three
+  std::optional<double> clipvalue = {};
+  std::optional<double> global_clipnorm = {};
 };
 
+// SGD(0.1), Adam(1e-3, {.beta_1 = 0.8}), Adam({.learning_rate = 1e-3}).
 Optimizer SGD(SGDOptions options = {});
+Optimizer SGD(Schedule learning_rate, SGDOptions options = {});
 Optimizer Adam(AdamOptions options = {});
+Optimizer Adam(Schedule learning_rate, AdamOptions options = {});
 Optimizer AdamW(AdamWOptions options = {});
+Optimizer AdamW(Schedule learning_rate, AdamWOptions options = {});
 Optimizer RMSprop(RMSpropOptions options = {});
+Optimizer RMSprop(Schedule learning_rate, RMSpropOptions options = {});
 Optimizer Adagrad(AdagradOptions options = {});
+Optimizer Adagrad(Schedule learning_rate, AdagradOptions options = {});
 Optimizer LARS(LARSOptions options = {});
+Optimizer LARS(Schedule learning_rate, LARSOptions options = {});
 Optimizer LAMB(LAMBOptions options = {});
+Optimizer LAMB(Schedule learning_rate, LAMBOptions options = {});
 
-// An optimizer by name ("sgd", "adam", …) at a rate; UsageError with the names.
-Optimizer optimizer_by_name(const std::string& name, std::optional<Schedule> learning_rate = {});
+// An optimizer by name ("sgd", "adam", …); UsageError with the names.
+Optimizer optimizer_by_name(const std::string& name, std::optional<Schedule> learning_rate = {},
+                            std::optional<double> weight_decay = {});
 
 }  // namespace lockstep

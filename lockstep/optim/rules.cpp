@@ -38,23 +38,41 @@ Attrs adam_attrs(std::string_view rule, double beta_1, double beta_2, double eps
   return {{"beta_1", beta_1}, {"beta_2", beta_2}, {"epsilon", epsilon}};
 }
 
-using Make = Optimizer (*)(std::optional<Schedule>);
+using Make = Optimizer (*)(std::optional<Schedule>, std::optional<double> weight_decay);
 
-template <auto kMake, class Options>
-Optimizer make_at(std::optional<Schedule> learning_rate) {
+template <class Options, Optimizer (*kMake)(Options)>
+Optimizer make_at(std::optional<Schedule> learning_rate, std::optional<double> weight_decay) {
   Options options;
   if (learning_rate) options.learning_rate = *learning_rate;
+  if (weight_decay) options.weight_decay = *weight_decay;
   return kMake(std::move(options));
 }
 
+template <class Options>
+Clip clip_of(const Options& options) {
+  return {
+      .value = options.clipvalue, .norm = options.clipnorm, .global_norm = options.global_clipnorm};
+}
+
+// The options with a rate that was given by place.
+template <class Options>
+Options at_rate(Schedule learning_rate, Options options) {
+  const Schedule& named = options.learning_rate;
+  const Schedule usual = Options().learning_rate;
+  require(named.constant() && named.rate() == usual.rate(),
+          "[optimizer] learning_rate is given twice, as an argument and by name");
+  options.learning_rate = std::move(learning_rate);
+  return options;
+}
+
 constexpr std::array<std::pair<std::string_view, Make>, 7> kOptimizers = {{
-    {"sgd", make_at<SGD, SGDOptions>},
-    {"adam", make_at<Adam, AdamOptions>},
-    {"adamw", make_at<AdamW, AdamWOptions>},
-    {"rmsprop", make_at<RMSprop, RMSpropOptions>},
-    {"adagrad", make_at<Adagrad, AdagradOptions>},
-    {"lars", make_at<LARS, LARSOptions>},
-    {"lamb", make_at<LAMB, LAMBOptions>},
+    {"sgd", make_at<SGDOptions, SGD>},
+    {"adam", make_at<AdamOptions, Adam>},
+    {"adamw", make_at<AdamWOptions, AdamW>},
+    {"rmsprop", make_at<RMSpropOptions, RMSprop>},
+    {"adagrad", make_at<AdagradOptions, Adagrad>},
+    {"lars", make_at<LARSOptions, LARS>},
+    {"lamb", make_at<LAMBOptions, LAMB>},
 }};
 
 }  // namespace
@@ -66,7 +84,7 @@ Optimizer SGD(SGDOptions options) {
                        .slots = {}};
   if (options.momentum > 0.0) rule.slots.push_back("v");
   set_decay(rule.attrs, rule.name, options.weight_decay);
-  return {std::move(rule), std::move(options.learning_rate), options.clip};
+  return {std::move(rule), std::move(options.learning_rate), clip_of(options)};
 }
 
 Optimizer Adam(AdamOptions options) {
@@ -74,7 +92,7 @@ Optimizer Adam(AdamOptions options) {
                        .attrs = adam_attrs("adam", options.beta_1, options.beta_2, options.epsilon),
                        .slots = {"m", "v"}};
   set_decay(rule.attrs, rule.name, options.weight_decay);
-  return {std::move(rule), std::move(options.learning_rate), options.clip};
+  return {std::move(rule), std::move(options.learning_rate), clip_of(options)};
 }
 
 Optimizer AdamW(AdamWOptions options) {
@@ -84,7 +102,7 @@ Optimizer AdamW(AdamWOptions options) {
       .slots = {"m", "v"}};
   expect_not_negative(rule.name, "weight_decay", options.weight_decay);
   rule.attrs.set("weight_decay", options.weight_decay);
-  return {std::move(rule), std::move(options.learning_rate), options.clip};
+  return {std::move(rule), std::move(options.learning_rate), clip_of(options)};
 }
 
 Optimizer RMSprop(RMSpropOptions options) {
@@ -100,7 +118,7 @@ Optimizer RMSprop(RMSpropOptions options) {
   if (options.momentum > 0.0) rule.slots.push_back("m");
   if (options.centered) rule.slots.push_back("mean");
   set_decay(rule.attrs, rule.name, options.weight_decay);
-  return {std::move(rule), std::move(options.learning_rate), options.clip};
+  return {std::move(rule), std::move(options.learning_rate), clip_of(options)};
 }
 
 Optimizer Adagrad(AdagradOptions options) {
@@ -111,7 +129,7 @@ Optimizer Adagrad(AdagradOptions options) {
                        .slots = {"a"},
                        .slot_start = options.initial_accumulator_value};
   set_decay(rule.attrs, rule.name, options.weight_decay);
-  return {std::move(rule), std::move(options.learning_rate), options.clip};
+  return {std::move(rule), std::move(options.learning_rate), clip_of(options)};
 }
 
 Optimizer LARS(LARSOptions options) {
@@ -126,7 +144,7 @@ Optimizer LARS(LARSOptions options) {
                      {"epsilon", options.epsilon}},
            .slots = {"v"}},
           std::move(options.learning_rate),
-          options.clip};
+          clip_of(options)};
 }
 
 Optimizer LAMB(LAMBOptions options) {
@@ -135,15 +153,48 @@ Optimizer LAMB(LAMBOptions options) {
                        .slots = {"m", "v"}};
   expect_not_negative(rule.name, "weight_decay", options.weight_decay);
   rule.attrs.set("weight_decay", options.weight_decay);
-  return {std::move(rule), std::move(options.learning_rate), options.clip};
+  return {std::move(rule), std::move(options.learning_rate), clip_of(options)};
 }
 
-Optimizer optimizer_by_name(const std::string& name, std::optional<Schedule> learning_rate) {
+Optimizer SGD(Schedule learning_rate, SGDOptions options) {
+  return SGD(at_rate(std::move(learning_rate), std::move(options)));
+}
+
+Optimizer Adam(Schedule learning_rate, AdamOptions options) {
+  return Adam(at_rate(std::move(learning_rate), std::move(options)));
+}
+
+Optimizer AdamW(Schedule learning_rate, AdamWOptions options) {
+  return AdamW(at_rate(std::move(learning_rate), std::move(options)));
+}
+
+Optimizer RMSprop(Schedule learning_rate, RMSpropOptions options) {
+  return RMSprop(at_rate(std::move(learning_rate), std::move(options)));
+}
+
+Optimizer Adagrad(Schedule learning_rate, AdagradOptions options) {
+  return Adagrad(at_rate(std::move(learning_rate), std::move(options)));
+}
+
+Optimizer LARS(Schedule learning_rate, LARSOptions options) {
+  return LARS(at_rate(std::move(learning_rate), std::move(options)));
+}
+
+Optimizer LAMB(Schedule learning_rate, LAMBOptions options) {
+  return LAMB(at_rate(std::move(learning_rate), std::move(options)));
+}
+
+Optimizer::Optimizer(const char* name) : Optimizer(optimizer_by_name(name)) {}
+
+Optimizer::Optimizer(const std::string& name) : Optimizer(optimizer_by_name(name)) {}
+
+Optimizer optimizer_by_name(const std::string& name, std::optional<Schedule> learning_rate,
+                            std::optional<double> weight_decay) {
   std::string lower = name;
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
   std::string known;
   for (const auto& [candidate, make] : kOptimizers) {
-    if (candidate == lower) return make(learning_rate);
+    if (candidate == lower) return make(learning_rate, weight_decay);
     known += known.empty() ? "" : ", ";
     known += candidate;
   }

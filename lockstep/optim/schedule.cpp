@@ -77,7 +77,7 @@ Value cos_pi(Value x) {
 
 }  // namespace
 
-Schedule Constant(ConstantOptions options) {
+Schedule ConstantRate(ConstantRateOptions options) {
   expect_rate("constant", "rate", options.rate);
   if (options.warm_up.steps == 0) return options.rate;
   const double rate = options.rate;
@@ -88,12 +88,12 @@ Schedule Constant(ConstantOptions options) {
 
 Schedule ExponentialDecay(ExponentialDecayOptions options) {
   const char* name = "exponential_decay";
-  expect_rate(name, "initial", options.initial);
+  expect_rate(name, "initial_learning_rate", options.initial_learning_rate);
   expect_steps(name, options.decay_steps);
   require(std::isfinite(options.decay_rate) && options.decay_rate > 0.0,
           "[{}] decay_rate is {}; it must be a finite number above 0", name, options.decay_rate);
   const auto steps = static_cast<double>(options.decay_steps);
-  const double initial = options.initial;
+  const double initial = options.initial_learning_rate;
   const double log_rate = std::log(options.decay_rate);
   const bool staircase = options.staircase;
   return with_warm_up(name, initial, options.warm_up,
@@ -114,14 +114,14 @@ Schedule ExponentialDecay(ExponentialDecayOptions options) {
 
 Schedule CosineDecay(CosineDecayOptions options) {
   const char* name = "cosine_decay";
-  expect_rate(name, "initial", options.initial);
+  expect_rate(name, "initial_learning_rate", options.initial_learning_rate);
   expect_steps(name, options.decay_steps);
   expect_rate(name, "alpha", options.alpha);
   const auto steps = static_cast<double>(options.decay_steps);
-  const double middle = options.initial * (1.0 + options.alpha) / 2.0;
-  const double swing = options.initial * (1.0 - options.alpha) / 2.0;
+  const double middle = options.initial_learning_rate * (1.0 + options.alpha) / 2.0;
+  const double swing = options.initial_learning_rate * (1.0 - options.alpha) / 2.0;
   return with_warm_up(
-      name, options.initial, options.warm_up,
+      name, options.initial_learning_rate, options.warm_up,
       {.nodes = [=](Value t) { return cos_pi(fraction(t, steps)) * swing + middle; },
        .host =
            [=](double t) {
@@ -131,17 +131,17 @@ Schedule CosineDecay(CosineDecayOptions options) {
 
 Schedule PolynomialDecay(PolynomialDecayOptions options) {
   const char* name = "polynomial_decay";
-  expect_rate(name, "initial", options.initial);
-  expect_rate(name, "end", options.end);
+  expect_rate(name, "initial_learning_rate", options.initial_learning_rate);
+  expect_rate(name, "end_learning_rate", options.end_learning_rate);
   expect_steps(name, options.decay_steps);
   require(std::isfinite(options.power) && options.power > 0.0,
           "[{}] power is {}; it must be a finite number above 0", name, options.power);
   const auto steps = static_cast<double>(options.decay_steps);
-  const double span = options.initial - options.end;
-  const double end = options.end;
+  const double span = options.initial_learning_rate - options.end_learning_rate;
+  const double end = options.end_learning_rate;
   const double power = options.power;
   return with_warm_up(
-      name, options.initial, options.warm_up,
+      name, options.initial_learning_rate, options.warm_up,
       {.nodes =
            [=](Value t) {
              Graph& graph = t.graph();
@@ -213,8 +213,8 @@ Schedule scaled(const Schedule& schedule, const ScaledOptions& options) {
   require(options.warm_up_steps >= 0, "[schedule] a warm-up of {} steps", options.warm_up_steps);
   if (factor == 1.0) return schedule;
   if (schedule.constant()) {
-    return Constant({.rate = schedule.rate() * factor,
-                     .warm_up = {.steps = options.warm_up_steps, .start = 1.0 / factor}});
+    return ConstantRate({.rate = schedule.rate() * factor,
+                         .warm_up = {.steps = options.warm_up_steps, .start = 1.0 / factor}});
   }
   const auto steps = static_cast<double>(std::max<std::int64_t>(options.warm_up_steps, 1));
   const bool warm = options.warm_up_steps > 0;

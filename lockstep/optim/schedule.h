@@ -38,27 +38,27 @@ class Schedule {
   std::function<double(std::int64_t)> host_;
 };
 
-struct ConstantOptions {
+struct ConstantRateOptions {
   double rate = 0.01;
   WarmUp warm_up = {};
 };
 struct ExponentialDecayOptions {
-  double initial = 0.1;
+  double initial_learning_rate = 0.1;
   std::int64_t decay_steps = 1000;
   double decay_rate = 0.96;
   bool staircase = false;
   WarmUp warm_up = {};
 };
 struct CosineDecayOptions {
-  double initial = 0.1;
+  double initial_learning_rate = 0.1;
   std::int64_t decay_steps = 1000;
   double alpha = 0.0;  // the last rate, as a fraction of the first
   WarmUp warm_up = {};
 };
 struct PolynomialDecayOptions {
-  double initial = 0.1;
+  double initial_learning_rate = 0.1;
   std::int64_t decay_steps = 1000;
-  double end = 1e-4;
+  double end_learning_rate = 1e-4;
   double power = 1.0;
   WarmUp warm_up = {};
 };
@@ -84,7 +84,7 @@ double scaling_factor(RateScaling scaling, int replicas);
 // A schedule for several replicas from one that suits one.
 Schedule scaled(const Schedule& schedule, const ScaledOptions& options);
 
-Schedule Constant(ConstantOptions options);
+Schedule ConstantRate(ConstantRateOptions options);
 Schedule ExponentialDecay(ExponentialDecayOptions options);
 Schedule CosineDecay(CosineDecayOptions options);
 Schedule PolynomialDecay(PolynomialDecayOptions options);

@@ -10,9 +10,9 @@
 namespace lockstep {
 namespace {
 
-class Joining {
+class GradientJoining {
  public:
-  Joining(const Graph& graph, const Backend& backend)
+  GradientJoining(const Graph& graph, const Backend& backend)
       : graph_(graph), backend_(backend), uses_(graph), units_(graph) {}
 
   Graph run() {
@@ -141,7 +141,7 @@ class Joining {
 }  // namespace
 
 void JoinGradients::run(Graph& graph) {
-  graph = Joining(graph, backend_).run();
+  graph = GradientJoining(graph, backend_).run();
 }
 
 }  // namespace lockstep

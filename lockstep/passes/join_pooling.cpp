@@ -7,9 +7,9 @@
 namespace lockstep {
 namespace {
 
-class Joining {
+class PoolingJoining {
  public:
-  Joining(const Graph& graph, const Backend& backend)
+  PoolingJoining(const Graph& graph, const Backend& backend)
       : graph_(graph), backend_(backend), uses_(graph), units_(graph) {}
 
   Graph run() {
@@ -65,7 +65,7 @@ class Joining {
 }  // namespace
 
 void JoinPooling::run(Graph& graph) {
-  graph = Joining(graph, backend_).run();
+  graph = PoolingJoining(graph, backend_).run();
 }
 
 }  // namespace lockstep

@@ -9,10 +9,6 @@
 namespace lockstep {
 namespace {
 
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 // A group as a segment of a node: the program, and which values of the old graph it reads and
 // makes.
 struct Segment {
@@ -94,9 +90,9 @@ class SegmentWriter {
   std::map<ValueId, int> result_of_;  // of what the program has computed so far
 };
 
-class Joining {
+class PointwiseJoining {
  public:
-  explicit Joining(const Graph& graph)
+  explicit PointwiseJoining(const Graph& graph)
       : graph_(graph),
         uses_(graph),
         groups_(graph, uses_),
@@ -226,7 +222,7 @@ class Joining {
 }  // namespace
 
 void FusePointwise::run(Graph& graph) {
-  graph = Joining(graph).run();
+  graph = PointwiseJoining(graph).run();
 }
 
 }  // namespace lockstep

@@ -18,10 +18,6 @@ constexpr std::size_t kMostValues = 128;
 // Groups of scalars that a further one is tried with.
 constexpr std::size_t kOpenGroups = 4;
 
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
-
 bool is_leaf(const Node& node) {
   return node.op == Op::Input || node.op == Op::Variable || node.op == Op::Constant;
 }

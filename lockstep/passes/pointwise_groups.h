@@ -14,6 +14,11 @@ namespace lockstep {
 // what it costs is the launch.
 inline constexpr std::int64_t kSmallElements = 65536;
 
+// A group's number as an index.
+inline std::size_t index(int group) {
+  return static_cast<std::size_t>(group);
+}
+
 struct PointwiseGroup {
   std::vector<NodeId> nodes = {};  // in the graph's order
   Shape shape = {};                // of all that they compute

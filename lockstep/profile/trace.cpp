@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-void write_trace(const Recorder& recorder, const std::filesystem::path& file) {
+std::string trace_text(const Recorder& recorder) {
   nlohmann::json events = nlohmann::json::array();
   int line = 0;
   for (const Track* track : recorder.tracks()) {
@@ -27,9 +27,13 @@ void write_trace(const Recorder& recorder, const std::filesystem::path& file) {
     }
     ++line;
   }
+  return nlohmann::json{{"traceEvents", std::move(events)}}.dump();
+}
+
+void write_trace(const Recorder& recorder, const std::filesystem::path& file) {
   std::ofstream out(file);
-  out << nlohmann::json{{"traceEvents", std::move(events)}};
-  out.flush();
+  out << trace_text(recorder);
+  out.close();
   if (!out) fail<DataError>("[trace] cannot write {}", file.string());
 }
 

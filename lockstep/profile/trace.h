@@ -2,12 +2,15 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "lockstep/profile/recorder.h"
 
 namespace lockstep {
 
-// One line (tid) for each track. DataError where the file cannot be written.
+// One line (tid) for each track.
+std::string trace_text(const Recorder& recorder);
+// DataError where the file cannot be written.
 void write_trace(const Recorder& recorder, const std::filesystem::path& file);
 
 }  // namespace lockstep

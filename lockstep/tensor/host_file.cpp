@@ -1,10 +1,13 @@
 #include "lockstep/tensor/host_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -28,12 +31,42 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
 
   int number() const { return number_; }
+  void release() { number_ = -1; }
   // Closes now; false, with errno set, where the system reports a late write error.
   bool close() { return ::close(std::exchange(number_, -1)) == 0; }
 
  private:
   int number_;
 };
+
+constexpr std::string_view kTemporarySuffix = ".tmp";
+constexpr std::size_t kBufferBytes = 1 << 18;
+
+// Temporary files of a file are called .<its name>.<process>.<number>.tmp.
+std::string temporary_prefix(const std::filesystem::path& file) {
+  return fmt::format(".{}.", file.filename().string());
+}
+
+bool is_temporary(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix) || !name.ends_with(kTemporarySuffix)) return false;
+  if (name.size() < prefix.size() + kTemporarySuffix.size()) return false;
+  name.remove_prefix(prefix.size());
+  name.remove_suffix(kTemporarySuffix.size());
+  const std::size_t dot = name.find('.');
+  const auto number = [](std::string_view text) {
+    return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+  };
+  return dot != std::string_view::npos && number(name.substr(0, dot)) &&
+         number(name.substr(dot + 1));
+}
+
+// Whether the file of a descriptor is the one that the path names.
+bool is_at(const std::filesystem::path& path, int descriptor) {
+  struct stat own;
+  struct stat named;
+  return ::fstat(descriptor, &own) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+}
 
 bool write_all(int descriptor, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -58,7 +91,7 @@ void sync_folder(const std::filesystem::path& file) {
 
 }  // namespace
 
-// A new file beside another, under a name of its own, that is deleted unless it is kept.
+// A new file beside another, under a name of its own and locked, that is deleted unless it is kept.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::filesystem::path& beside)
@@ -76,11 +109,17 @@ class TemporaryFile {
  private:
   static int create(const std::filesystem::path& beside, std::filesystem::path& path) {
     for (int attempt = 0;; ++attempt) {
-      path.replace_filename(
-          fmt::format(".{}.{}.{}.tmp", beside.filename().string(), ::getpid(), attempt));
+      path.replace_filename(fmt::format("{}{}.{}{}", temporary_prefix(beside), ::getpid(), attempt,
+                                        kTemporarySuffix));
       const int number = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (number >= 0) return number;
-      if (errno != EEXIST) fail_with_cause(beside, "cannot be written", errno);
+      if (number < 0 && errno == EEXIST) continue;
+      if (number < 0) fail_with_cause(beside, "cannot be written", errno);
+      // Another writer that clears up may have come in between: it holds the lock and is about to
+      // delete the file, or has done so, and a third may have one by that name already. Where locks
+      // cannot be had, nobody else can lock it either, and it is never taken for stale.
+      const bool taken = ::flock(number, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+      if (!taken && is_at(path, number)) return number;
+      ::close(number);
     }
   }
 
@@ -89,27 +128,57 @@ class TemporaryFile {
   bool kept_ = false;
 };
 
+void remove_stale_temporaries(const std::filesystem::path& file) {
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  const std::string prefix = temporary_prefix(file);
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_temporary(name, prefix)) continue;
+    const Descriptor descriptor(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (descriptor.number() < 0) continue;
+    if (::flock(descriptor.number(), LOCK_EX | LOCK_NB) != 0) continue;
+    // Its writer may have deleted it meanwhile, and made another of that name.
+    if (is_at(entry.path(), descriptor.number())) ::unlink(entry.path().c_str());
+  }
+}
+
 std::shared_ptr<Buffer> read_file(const std::filesystem::path& file) {
-  // A pipe that nobody writes to must not make the open wait.
-  Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (descriptor.number() < 0) fail_with_cause(file, "cannot be opened", errno);
+  const FileReader reader(file);
+  std::shared_ptr<Buffer> buffer = host().allocate(static_cast<std::size_t>(reader.size()));
+  reader.read(0, {buffer->data(), buffer->bytes()});
+  return buffer;
+}
+
+// A pipe that nobody writes to must not make the open wait.
+FileReader::FileReader(const std::filesystem::path& file)
+    : file_(file), descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (descriptor_ < 0) fail_with_cause(file, "cannot be opened", errno);
+  Descriptor guard(descriptor_);
   struct stat status;
-  if (::fstat(descriptor.number(), &status) != 0) fail_with_cause(file, "cannot be read", errno);
+  if (::fstat(descriptor_, &status) != 0) fail_with_cause(file, "cannot be read", errno);
   if (!S_ISREG(status.st_mode)) fail<DataError>("{}: is not a regular file", file.string());
-  const auto size = static_cast<std::size_t>(status.st_size);
-  std::shared_ptr<Buffer> buffer = host().allocate(size);
+  size_ = static_cast<std::uint64_t>(status.st_size);
+  guard.release();
+}
+
+FileReader::~FileReader() {
+  ::close(descriptor_);
+}
+
+void FileReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
   std::size_t done = 0;
-  while (done < size) {
-    const ssize_t got = ::read(descriptor.number(), buffer->data() + done, size - done);
+  while (done < bytes.size()) {
+    const ssize_t got = ::pread(descriptor_, bytes.data() + done, bytes.size() - done,
+                                static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_with_cause(file, "cannot be read", errno);
+    if (got < 0) fail_with_cause(file_, "cannot be read", errno);
     if (got == 0) {
-      fail<DataError>("{}: ended after {} of {} bytes while it was read", file.string(), done,
-                      size);
+      fail<DataError>("{}: ended after {} of {} bytes while it was read", file_.string(),
+                      offset + done, size_);
     }
     done += static_cast<std::size_t>(got);
   }
-  return buffer;
 }
 
 void write_file(const std::filesystem::path& file,
@@ -119,27 +188,43 @@ void write_file(const std::filesystem::path& file,
   writer.commit();
 }
 
-FileWriter::FileWriter(const std::filesystem::path& file)
-    : file_(file), temporary_(std::make_unique<TemporaryFile>(file)) {}
+FileWriter::FileWriter(const std::filesystem::path& file) : file_(file) {
+  remove_stale_temporaries(file);
+  temporary_ = std::make_unique<TemporaryFile>(file);
+}
 
 FileWriter::~FileWriter() = default;
 FileWriter::FileWriter(FileWriter&&) noexcept = default;
 FileWriter& FileWriter::operator=(FileWriter&&) noexcept = default;
 
 void FileWriter::append(std::span<const std::byte> bytes) {
-  if (!write_all(temporary_->descriptor().number(), bytes)) {
+  // Small pieces are gathered: a shuffle buffer may have millions of them.
+  if (buffered_.size() + bytes.size() > kBufferBytes) flush();
+  if (bytes.size() < kBufferBytes) {
+    buffered_.insert(buffered_.end(), bytes.begin(), bytes.end());
+  } else if (!write_all(temporary_->descriptor().number(), bytes)) {
     fail_with_cause(file_, "cannot be written", errno);
   }
 }
 
+void FileWriter::flush() {
+  if (!write_all(temporary_->descriptor().number(), buffered_)) {
+    fail_with_cause(file_, "cannot be written", errno);
+  }
+  buffered_.clear();
+}
+
 void FileWriter::commit() {
-  if (::fsync(temporary_->descriptor().number()) != 0 || !temporary_->descriptor().close()) {
+  flush();
+  if (::fsync(temporary_->descriptor().number()) != 0) {
     fail_with_cause(file_, "cannot be written", errno);
   }
   if (::rename(temporary_->path().c_str(), file_.c_str()) != 0) {
     fail_with_cause(file_, "cannot be replaced", errno);
   }
   temporary_->keep();
+  // Only now: until it has its name, the lock must keep others from clearing it away.
+  if (!temporary_->descriptor().close()) fail_with_cause(file_, "cannot be written", errno);
   sync_folder(file_);
 }
 

@@ -1,8 +1,22 @@
 #include "lockstep/tensor/tensor.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "lockstep/base/convert.h"
 
 namespace lockstep {
+namespace {
+
+// The most classes that to_categorical finds out by itself.
+constexpr double kMostClasses = 2147483647;
+
+// Whether the host reads and writes the elements in their place.
+bool host_reads(const Tensor& tensor) {
+  return !tensor.defined() || tensor.buffer()->device().shares_host_memory();
+}
+
+}  // namespace
 
 Tensor::Tensor(DType dtype, Shape shape, Device& device)
     : dtype_(dtype),
@@ -17,9 +31,36 @@ Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<Buffer> buffer, std::si
 
 double Tensor::item() const {
   require(elements() == 1, "[tensor] item() needs one element; the shape is {}", shape_);
+  if (!host_reads(*this)) return lockstep::on_host(*this).item();
   return dispatch(dtype_, [&](auto zero) {
     return static_cast<double>(*reinterpret_cast<const decltype(zero)*>(raw()));
   });
+}
+
+Tensor Tensor::operator[](std::int64_t index) const {
+  require(defined(), "[tensor] there is no tensor to read");
+  require(shape_.rank() > 0, "[tensor] a scalar has no axis to index: item() gives its value");
+  const std::int64_t at = index < 0 ? index + shape_[0] : index;
+  require(at >= 0 && at < shape_[0], "[tensor] index {} is outside the first axis of {}", index,
+          shape_);
+  const std::span<const std::int64_t> inner = shape_.dims().subspan(1);
+  return rows(at, 1).reshaped(Shape(std::vector<std::int64_t>(inner.begin(), inner.end())));
+}
+
+std::size_t Tensor::place_of(std::initializer_list<std::int64_t> indices) const {
+  require(static_cast<int>(indices.size()) == shape_.rank(),
+          "[tensor] {} indices are given for the {} axes of {}", indices.size(), shape_.rank(),
+          shape_);
+  std::int64_t place = 0;
+  int axis = 0;
+  for (const std::int64_t index : indices) {
+    const std::int64_t extent = shape_[axis++];
+    const std::int64_t at = index < 0 ? index + extent : index;
+    require(at >= 0 && at < extent, "[tensor] index {} is outside axis {} of {}", index, axis - 1,
+            shape_);
+    place = place * extent + at;
+  }
+  return static_cast<std::size_t>(place);
 }
 
 Tensor Tensor::clone() const {
@@ -43,6 +84,11 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t count) const {
 
 Tensor Tensor::cast(DType dtype) const {
   if (dtype == dtype_) return *this;
+  if (!host_reads(*this)) {
+    Tensor there(dtype, shape_, buffer_->device());
+    there.copy_from(lockstep::on_host(*this).cast(dtype));
+    return there;
+  }
   Tensor result(dtype, shape_, buffer_->device());
   dispatch(dtype_, [&](auto from) {
     dispatch(dtype, [&](auto to) {
@@ -57,10 +103,21 @@ Tensor Tensor::cast(DType dtype) const {
 void Tensor::copy_from(const Tensor& other) {
   require(dtype_ == other.dtype_ && shape_ == other.shape_, "[tensor] cannot copy {} {} into {} {}",
           name_of(other.dtype_), other.shape_, name_of(dtype_), shape_);
-  if (bytes() > 0) std::memmove(raw(), other.raw(), bytes());
+  if (bytes() == 0) return;
+  if (!host_reads(*this) && !host_reads(other)) {  // devices copy from and to the host only
+    copy_from(lockstep::on_host(other));
+  } else if (!host_reads(*this)) {
+    buffer_->device().copy(raw(), other.raw(), bytes());
+  } else if (!host_reads(other)) {
+    other.buffer_->device().copy(raw(), other.raw(), bytes());
+  } else {
+    std::memmove(raw(), other.raw(), bytes());
+  }
 }
 
 bool Tensor::same_bits(const Tensor& other) const {
+  if (!host_reads(*this)) return lockstep::on_host(*this).same_bits(other);
+  if (!host_reads(other)) return same_bits(lockstep::on_host(other));
   return dtype_ == other.dtype_ && shape_ == other.shape_ &&
          (bytes() == 0 || std::memcmp(raw(), other.raw(), bytes()) == 0);
 }
@@ -76,10 +133,10 @@ Tensor concatenate_rows(std::span<const Tensor> parts, const char* caller) {
     rows += shape[0];
   }
   Tensor whole(parts.front().dtype(), parts.front().shape().with(0, rows));
-  std::size_t offset = 0;
+  std::int64_t row = 0;
   for (const Tensor& part : parts) {
-    if (part.bytes() > 0) std::memcpy(whole.raw() + offset, part.raw(), part.bytes());
-    offset += part.bytes();
+    whole.rows(row, part.shape()[0]).copy_from(part);
+    row += part.shape()[0];
   }
   return whole;
 }
@@ -90,10 +147,49 @@ Tensor on_host(const Tensor& tensor) {
   return copy;
 }
 
+Tensor to_categorical(const Tensor& labels, std::optional<std::int64_t> num_classes) {
+  require(labels.defined(), "[to_categorical] there are no labels");
+  std::vector<std::int64_t> dims(labels.shape().dims().begin(), labels.shape().dims().end());
+  if (dims.size() > 1 && dims.back() == 1) dims.pop_back();
+  const Tensor wide = (host_reads(labels) ? labels : on_host(labels))
+                          .cast(DType::F64);  // whole numbers up to 2^53 are exact
+  const std::span<const double> values = wide.values<double>();
+  double largest = -1.0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    // Far above any class; beyond 2^63, where NaN is too, it could not even be converted.
+    if (!num_classes && !(std::abs(values[i]) <= kMostClasses)) {
+      fail<DataError>(
+          "[to_categorical] label {} is {}, which is no class: classes are whole "
+          "numbers from 0 to {}",
+          i, values[i], kMostClasses);
+    }
+    largest = std::max(largest, values[i]);
+  }
+  const std::int64_t classes = num_classes ? *num_classes : static_cast<std::int64_t>(largest) + 1;
+  require(classes > 0, "[to_categorical] num_classes must be above 0, got {}", classes);
+  dims.push_back(classes);
+  Tensor rows(DType::F32, Shape(std::move(dims)));
+  const std::span<float> ones = rows.values<float>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool is_class = values[i] >= 0 && values[i] < static_cast<double>(classes) &&
+                          values[i] == std::floor(values[i]);
+    if (!is_class) {
+      fail<DataError>("[to_categorical] label {} is {}, which is no class of {}", i, values[i],
+                      classes);
+    }
+    ones[i * static_cast<std::size_t>(classes) + static_cast<std::size_t>(values[i])] = 1.0f;
+  }
+  return rows;
+}
+
 void Tensor::expect(DType dtype) const {
   require(defined(), "[tensor] there is no tensor to read");
   require(dtype == dtype_, "[tensor] read as {}, but its elements are {}", name_of(dtype),
           name_of(dtype_));
+  require(host_reads(*this),
+          "[tensor] its elements lie on {}, where the host does not reach: read "
+          "on_host(tensor)",
+          buffer_->device().name());
 }
 
 }  // namespace lockstep

@@ -2,9 +2,17 @@
 // the memory; clone() does not.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <concepts>
 #include <cstring>
+#include <initializer_list>
+#include <iosfwd>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <type_traits>
 #include <vector>
 
 #include "lockstep/base/dtype.h"
@@ -35,6 +43,18 @@ class Tensor {
   static Tensor scalar(T value) {
     return of(std::span<const T>(&value, 1), Shape{});
   }
+  // A tensor of up to three axes from nested braces: Tensor::from({{1, 2}, {3, 4}}). Unless a dtype
+  // is given, whole numbers become i32 (i64 where they are such) and others f32, as in TensorFlow.
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  static Tensor from(std::initializer_list<T> values, std::optional<DType> dtype = {});
+  template <class T>
+  static Tensor from(std::initializer_list<std::initializer_list<T>> rows,
+                     std::optional<DType> dtype = {});
+  template <class T>
+  static Tensor from(
+      std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
+      std::optional<DType> dtype = {});
 
   bool defined() const { return buffer_ != nullptr; }
   DType dtype() const { return dtype_; }
@@ -54,6 +74,22 @@ class Tensor {
   std::span<const T> values() const;
   // The one element of a tensor that has one, as a double.
   double item() const;
+  // What lies at an index of the outermost axis, which disappears; shares the memory. Negative
+  // indices count from the end, as in Python.
+  Tensor operator[](std::int64_t index) const;
+  // The element at one index for each axis: t.at<float>(1, -1). UsageError where T is not the
+  // dtype.
+  template <class T, std::integral... Index>
+  T& at(Index... indices) {
+    return values<T>()[place_of({static_cast<std::int64_t>(indices)...})];
+  }
+  template <class T, std::integral... Index>
+  const T& at(Index... indices) const {
+    return values<T>()[place_of({static_cast<std::int64_t>(indices)...})];
+  }
+  // Values, shape and dtype; of more than a thousand elements the first and last three along each
+  // axis, as NumPy prints them.
+  std::string str() const;
 
   Tensor clone() const;
   // The same memory under another shape with as many elements.
@@ -68,7 +104,12 @@ class Tensor {
   bool same_bits(const Tensor& other) const;
 
  private:
+  template <class T>
+  using Wide = std::conditional_t<std::is_floating_point_v<T>, double, std::int64_t>;
+  template <class T>
+  static constexpr DType literal_dtype();
   void expect(DType dtype) const;
+  std::size_t place_of(std::initializer_list<std::int64_t> indices) const;
 
   DType dtype_ = DType::F32;
   Shape shape_;
@@ -82,6 +123,15 @@ Tensor concatenate_rows(std::span<const Tensor> parts, const char* caller);
 // A copy in the host's memory.
 Tensor on_host(const Tensor& tensor);
 
+std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
+// "[Tensor(…), Tensor(…)]": the parts of a batch.
+std::ostream& operator<<(std::ostream& stream, const std::vector<Tensor>& tensors);
+
+// Rows of zeros with a one where the class is: (N…) numbers of classes → f32 (N…, num_classes);
+// (N, 1) counts as (N). Without a number of classes, one more than the largest label. DataError for
+// a label that is no class.
+Tensor to_categorical(const Tensor& labels, std::optional<std::int64_t> num_classes = {});
+
 template <class T>
 Tensor Tensor::of(std::span<const T> values, Shape shape) {
   require(static_cast<std::int64_t>(values.size()) == shape.elements(),
@@ -89,6 +139,48 @@ Tensor Tensor::of(std::span<const T> values, Shape shape) {
   Tensor tensor(dtype_of<T>(), std::move(shape));
   if (!values.empty()) std::memcpy(tensor.raw(), values.data(), values.size_bytes());
   return tensor;
+}
+
+template <class T>
+constexpr DType Tensor::literal_dtype() {
+  if constexpr (std::is_same_v<T, bool>) return DType::Bool;
+  if constexpr (std::is_floating_point_v<T>) return DType::F32;
+  if constexpr (std::is_same_v<T, std::uint8_t>) return DType::U8;
+  return sizeof(T) == sizeof(std::int64_t) ? DType::I64 : DType::I32;
+}
+
+template <class T>
+requires std::is_arithmetic_v<T> Tensor Tensor::from(std::initializer_list<T> values,
+                                                     std::optional<DType> dtype) {
+  const std::vector<Wide<T>> wide(values.begin(), values.end());
+  return of(wide, {static_cast<std::int64_t>(wide.size())})
+      .cast(dtype.value_or(literal_dtype<T>()));
+}
+
+template <class T>
+Tensor Tensor::from(std::initializer_list<std::initializer_list<T>> rows,
+                    std::optional<DType> dtype) {
+  std::vector<Wide<T>> wide;
+  const std::size_t columns = rows.size() == 0 ? 0 : rows.begin()->size();
+  for (const auto& row : rows) {
+    require(row.size() == columns, "[tensor] a row has {} values where the first has {}",
+            row.size(), columns);
+    wide.insert(wide.end(), row.begin(), row.end());
+  }
+  return of(wide, {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(columns)})
+      .cast(dtype.value_or(literal_dtype<T>()));
+}
+
+template <class T>
+Tensor Tensor::from(std::initializer_list<std::initializer_list<std::initializer_list<T>>> matrices,
+                    std::optional<DType> dtype) {
+  std::vector<Tensor> parts;
+  for (const auto& matrix : matrices) {
+    const Tensor part = from(matrix, dtype);
+    parts.push_back(part.reshaped({1, part.shape()[0], part.shape()[1]}));
+  }
+  if (parts.empty()) return Tensor(dtype.value_or(literal_dtype<T>()), {0, 0, 0});
+  return concatenate_rows(parts, "tensor");
 }
 
 template <class T>
@@ -130,3 +222,11 @@ decltype(auto) dispatch(DType dtype, F&& f) {
 }
 
 }  // namespace lockstep
+
+template <>
+struct fmt::formatter<lockstep::Tensor> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(const lockstep::Tensor& tensor, Context& context) const {
+    return fmt::formatter<std::string>::format(tensor.str(), context);
+  }
+};

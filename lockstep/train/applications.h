@@ -1,4 +1,5 @@
-// Well-known networks as models: applications::ResNet50({.input = {32, 32, 3}, .classes = 10}).
+// Well-known networks as models: applications::ResNet50({.input_shape = {32, 32, 3}, .classes =
+// 10}).
 #pragma once
 
 #include <utility>

@@ -20,6 +20,7 @@ struct FitInfo {
   std::int64_t epochs = 1;                      // index behind the last epoch
   std::optional<std::int64_t> steps_per_epoch;  // where it is known
   std::vector<std::string> log_names;           // what the logs of every epoch will hold
+  bool validates = false;                       // each epoch, before it ends
 };
 
 // A batch that has just been trained on. Valid during the call only.
@@ -48,9 +49,17 @@ class Callback {
   virtual void on_train_begin(Model& /*model*/, const FitInfo& /*info*/) {}
   virtual void on_train_end(Model& /*model*/) {}
   virtual void on_epoch_begin(Model& /*model*/, std::int64_t /*epoch*/) {}
+  // The steps of an epoch are done, or training was stopped in the middle of it; validation and
+  // on_epoch_end come next. The logs have no val_… yet. A run that goes on from what is saved here
+  // does the validation and on_epoch_end, and the steps that are missing before.
+  virtual void on_epoch_trained(Model& /*model*/, std::int64_t /*epoch*/, const Logs& /*logs*/) {}
+  // Not called for an epoch that was interrupted (FitOptions::interrupted) or ended by on_nan.
   virtual void on_epoch_end(Model& /*model*/, std::int64_t /*epoch*/, const Logs& /*logs*/) {}
   // `step` counts from 0 in each epoch.
   virtual void on_batch_end(Model& /*model*/, std::int64_t /*step*/, const BatchLogs& /*logs*/) {}
+  // Something that the user should know when it happens: a loss that is not finite, steps that
+  // overflow. A sentence without a full stop.
+  virtual void on_warning(Model& /*model*/, const std::string& /*message*/) {}
   // Whether on_batch_end of this step looks at the model or at logs.running(), changes the model,
   // or has to stop training right behind the step. Every callback is asked before each
   // on_batch_end, when model.step() counts the step already. Where none does, a GPU may have the
@@ -66,6 +75,8 @@ class Callback {
   // What a state belongs to: a resumed run gives it to the callback of this kind, or, where there
   // are several, to the one at the same place among them. By default the class's name.
   virtual std::string kind() const;
+  // Whether it shows how far training is, so that fit need not.
+  virtual bool shows_progress() const { return false; }
   // Those that write checkpoints run behind the others, whose state they save.
   virtual bool runs_last() const { return false; }
 };

@@ -4,6 +4,7 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <typeinfo>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json_depth.h"
 #include "lockstep/train/model.h"
 #include "lockstep/train/monitor.h"
 
@@ -19,19 +21,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json best_of(const Monitor& monitor) {
-  return monitor.best() ? Json(*monitor.best()) : Json(nullptr);
-}
-
 // What a callback of this kind saved; empty where it cannot be read.
 Json state_of(const std::string& text) {
+  if (nests_too_deep(text)) return Json::object();
   const Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   return state.is_object() ? state : Json::object();
-}
-
-void restore_best(Monitor& monitor, const Json& state) {
-  const auto best = state.find("best");
-  if (best != state.end() && best->is_number()) monitor.set_best(best->get<double>());
 }
 
 class EarlyStoppingCallback final : public Callback {
@@ -42,7 +36,7 @@ class EarlyStoppingCallback final : public Callback {
 
   void on_train_begin(Model&, const FitInfo& info) override {
     monitor_.expect_in(info);
-    monitor_.set_best(options_.baseline);
+    monitor_.set_best(std::nullopt);
     waited_ = 0;
     best_weights_.clear();
   }
@@ -51,13 +45,15 @@ class EarlyStoppingCallback final : public Callback {
     if (epoch < options_.start_from_epoch) return;
     const double value = monitor_.read(logs);
     if (options_.restore_best_weights && best_weights_.empty()) best_weights_ = model.weights();
+    ++waited_;
     if (monitor_.improves(value)) {
       monitor_.keep(value);
-      waited_ = 0;
       if (options_.restore_best_weights) best_weights_ = model.weights();
+      // Below the baseline an epoch may be the best so far, and patience runs out all the same.
+      if (!options_.baseline || monitor_.better(value, *options_.baseline)) waited_ = 0;
       return;
     }
-    if (++waited_ >= std::max<std::int64_t>(options_.patience, 1)) model.stop_training();
+    if (waited_ >= options_.patience && epoch > 0) model.stop_training();
   }
 
   void on_train_end(Model& model) override {
@@ -68,7 +64,9 @@ class EarlyStoppingCallback final : public Callback {
   bool looks_at_model(const Model&, std::int64_t) override { return false; }
   std::string kind() const override { return "EarlyStopping"; }
   std::string save_state() const override {
-    return Json{{"best", best_of(monitor_)}, {"waited", waited_}}.dump();
+    Json state = monitor_.save_state();
+    state["waited"] = waited_;
+    return state.dump();
   }
   std::vector<Tensor> save_tensors() const override { return best_weights_; }
   void restore_tensors(std::vector<Tensor> tensors) override {
@@ -76,8 +74,11 @@ class EarlyStoppingCallback final : public Callback {
   }
   void restore_state(const std::string& text) override {
     const Json state = state_of(text);
-    restore_best(monitor_, state);
-    waited_ = state.value("waited", std::int64_t{0});
+    if (monitor_.restore_state(state)) {
+      waited_ = monitor_.count_of(state, "waited");
+    } else {
+      best_weights_.clear();
+    }
   }
 
  private:
@@ -117,22 +118,25 @@ class ReduceLROnPlateauCallback final : public Callback {
       const double rate = model.learning_rate();
       if (rate > options_.min_lr) {
         model.set_learning_rate(std::max(rate * options_.factor, options_.min_lr));
+        cooling_ = options_.cooldown;
+        waited_ = 0;
       }
-      cooling_ = options_.cooldown;
-      waited_ = 0;
     }
   }
 
   bool looks_at_model(const Model&, std::int64_t) override { return false; }
   std::string kind() const override { return "ReduceLROnPlateau"; }
   std::string save_state() const override {
-    return Json{{"best", best_of(monitor_)}, {"waited", waited_}, {"cooling", cooling_}}.dump();
+    Json state = monitor_.save_state();
+    state["waited"] = waited_;
+    state["cooling"] = cooling_;
+    return state.dump();
   }
   void restore_state(const std::string& text) override {
     const Json state = state_of(text);
-    restore_best(monitor_, state);
-    waited_ = state.value("waited", std::int64_t{0});
-    cooling_ = state.value("cooling", std::int64_t{0});
+    if (!monitor_.restore_state(state)) return;
+    waited_ = monitor_.count_of(state, "waited");
+    cooling_ = monitor_.count_of(state, "cooling");
   }
 
  private:
@@ -158,7 +162,14 @@ class LearningRateSchedulerCallback final : public Callback {
   std::string kind() const override { return "LearningRateScheduler"; }
   std::string save_state() const override { return Json{{"epoch", set_for_}}.dump(); }
   void restore_state(const std::string& text) override {
-    set_for_ = state_of(text).value("epoch", std::int64_t{-1});
+    const Json epoch = state_of(text).value("epoch", Json(-1));
+    if (!epoch.is_number_integer()) {
+      fail<DataError>(
+          "[learning rate scheduler] the saved state is damaged: the epoch must be a whole number, "
+          "not {}",
+          epoch.dump());
+    }
+    set_for_ = epoch.get<std::int64_t>();
   }
 
  private:
@@ -179,7 +190,7 @@ class CSVLoggerCallback final : public Callback {
     if (!begun) {
       file_ << "epoch";
       for (const std::string& name : names_) file_ << options_.separator << name;
-      file_ << '\n';
+      file_ << std::endl;
     }
     expect_written();
   }
@@ -194,16 +205,40 @@ class CSVLoggerCallback final : public Callback {
     expect_written();
   }
 
-  void on_train_end(Model&) override { file_.close(); }
+  void on_train_end(Model&) override {
+    file_.close();
+    expect_written();
+  }
   bool looks_at_model(const Model&, std::int64_t) override { return false; }
+
+  // A checkpoint knows how long the file was: a run that goes on from it writes the rows of later
+  // epochs anew, and not twice.
+  std::string save_state() const override { return std::to_string(bytes_); }
+  void restore_state(const std::string& text) override {
+    std::uintmax_t before = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), before);
+    if (error != std::errc() || end != text.data() + text.size() || before >= bytes_) return;
+    std::error_code failed;
+    std::filesystem::resize_file(options_.path, before, failed);
+    if (failed) {
+      fail<DataError>("[csv logger] {}: {}", options_.path.string(), failed.message());
+    }
+    bytes_ = before;
+  }
 
  private:
   void expect_written() {
-    if (!file_) fail<DataError>("[csv logger] {} cannot be written", options_.path.string());
+    file_.flush();
+    std::error_code failed;
+    bytes_ = std::filesystem::file_size(options_.path, failed);
+    if (!file_ || failed) {
+      fail<DataError>("[csv logger] {} cannot be written", options_.path.string());
+    }
   }
 
   CSVLoggerOptions options_;
   std::ofstream file_;
+  std::uintmax_t bytes_ = 0;  // that the file has
   std::vector<std::string> names_;
 };
 
@@ -229,8 +264,14 @@ class LambdaCallbackAdapter final : public Callback {
   void on_epoch_end(Model& model, std::int64_t epoch, const Logs& logs) override {
     if (call_.on_epoch_end) call_.on_epoch_end(model, epoch, logs);
   }
+  void on_epoch_trained(Model& model, std::int64_t epoch, const Logs& logs) override {
+    if (call_.on_epoch_trained) call_.on_epoch_trained(model, epoch, logs);
+  }
   void on_batch_end(Model& model, std::int64_t step, const BatchLogs& logs) override {
     if (call_.on_batch_end) call_.on_batch_end(model, step, logs);
+  }
+  void on_warning(Model& model, const std::string& message) override {
+    if (call_.on_warning) call_.on_warning(model, message);
   }
   bool looks_at_model(const Model&, std::int64_t) override {
     return call_.on_batch_end && call_.looks_at_model;

@@ -1,6 +1,7 @@
 // The callbacks that come with Lockstep. Names and defaults are Keras's.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -20,15 +21,22 @@ struct EarlyStoppingOptions {
   double min_delta = 0.0;
   std::int64_t patience = 0;
   std::string mode = "auto";
+  // Patience begins anew only with an epoch that is better than this and than all before it.
   std::optional<double> baseline = {};
   bool restore_best_weights = false;  // those of the best epoch seen by this call of fit
   std::int64_t start_from_epoch = 0;
 };
 CallbackRef EarlyStopping(EarlyStoppingOptions options = {});
 
+// A model with weights or optimizer state that are not finite numbers is written beside the file,
+// under its name with ".nonfinite" in front of the extension: the last good one stays.
+//
+// Where there is validation data, an epoch is saved before its validation and again at its end, so
+// that nothing is lost if validation fails or is interrupted; the best of save_best_only, and files
+// that are named by val_…, can only be saved afterwards.
 struct ModelCheckpointOptions {
   // May name the epoch (from 1), the step and any log:
-  // "run/{epoch:02d}-{val_loss:.3f}.safetensors".
+  // "run/{epoch:02d}-{val_loss:.3f}.safetensors". Braces that are to stay are doubled: "a{{b}}".
   std::string path;
   std::string monitor = "val_loss";  // for save_best_only
   bool save_best_only = false;
@@ -36,6 +44,8 @@ struct ModelCheckpointOptions {
   std::string mode = "auto";
   // Also behind every so many steps, in the middle of an epoch; 0: only at the end of epochs.
   std::int64_t every_steps = 0;
+  // The same by the clock: after the first step that ends this long after the last save.
+  std::chrono::nanoseconds every = {};
 };
 CallbackRef ModelCheckpoint(ModelCheckpointOptions options);
 
@@ -69,13 +79,16 @@ struct TensorBoardOptions {
 // Event files in log_dir/train and, where there is validation data, log_dir/validation.
 CallbackRef TensorBoard(TensorBoardOptions options = {});
 
-// Ends training behind the first step whose loss is not a finite number.
+// Ends training after the first step whose loss is not a finite number. FitOptions::on_nan does so
+// without saving that state, or goes back to a good one.
 CallbackRef TerminateOnNaN();
 
 struct ProgressBarOptions {
   // A line that is written over while an epoch runs; else a plain line now and then.
   bool terminal = false;
   int width = 24;  // of the bar
+  // False: nothing but a line at the end of each epoch.
+  bool while_epoch_runs = true;
 };
 // Writes at most ten times a second. The stream must outlive the training.
 CallbackRef ProgressBar(std::ostream& stream, ProgressBarOptions options = {});
@@ -85,8 +98,10 @@ struct LambdaCallbackOptions {
   std::function<void(Model&)> on_train_begin = {};
   std::function<void(Model&)> on_train_end = {};
   std::function<void(Model&, std::int64_t epoch)> on_epoch_begin = {};
+  std::function<void(Model&, std::int64_t epoch, const Logs&)> on_epoch_trained = {};
   std::function<void(Model&, std::int64_t epoch, const Logs&)> on_epoch_end = {};
   std::function<void(Model&, std::int64_t step, const BatchLogs&)> on_batch_end = {};
+  std::function<void(Model&, const std::string& message)> on_warning = {};
   // False: on_batch_end reads of the logs what belongs to the batch, and may stop training a step
   // late (Callback::looks_at_model).
   bool looks_at_model = true;

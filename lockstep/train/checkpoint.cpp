@@ -2,27 +2,19 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json_depth.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* kVersion = "1";
-
-std::string to_hex(const std::string& bytes) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string digits;
-  digits.reserve(2 * bytes.size());
-  for (const char byte : bytes) {
-    const auto value = static_cast<unsigned char>(byte);
-    digits += kDigits[value >> 4];
-    digits += kDigits[value & 15];
-  }
-  return digits;
-}
+constexpr const char* kFirstVersion = "1";
+constexpr std::string_view kPosition = "input/position";
+constexpr std::string_view kValuesPrefix = "input/values/";
 
 std::optional<std::string> from_hex(const std::string& digits) {
   const auto value = [](char digit) {
@@ -50,16 +42,26 @@ bool under(std::string_view name, std::string_view prefix) {
   return name.starts_with(prefix);
 }
 
+// Of an optimizer whose rate is constant; one with a schedule has none.
+bool is_learning_rate(std::string_view name) {
+  if (!under(name, kOptimizerPrefix)) return false;
+  name.remove_prefix(kOptimizerPrefix.size());
+  const std::size_t slash = name.find('/');
+  return slash != std::string_view::npos && name.substr(slash) == "/learning_rate";
+}
+
 std::string callback_tensor(std::size_t callback, std::size_t i) {
   return fmt::format("{}{}/{}", kCallbackPrefix, callback, i);
 }
 
 std::vector<CallbackState> read_callbacks(const TensorFile& contents,
                                           const std::filesystem::path& file) {
-  const auto list = nlohmann::json::parse(text_of(contents.metadata, "callbacks"), nullptr,
-                                          /*allow_exceptions=*/false);
+  const std::string text = text_of(contents.metadata, "callbacks");
   std::vector<CallbackState> states;
   try {
+    require(!nests_too_deep(text), "[load] more than {} brackets within one another",
+            kMaxJsonDepth);
+    const auto list = nlohmann::json::parse(text);
     for (const auto& entry : list) {
       CallbackState state{.kind = entry.at("kind").get<std::string>(),
                           .text = entry.at("state").get<std::string>(),
@@ -76,6 +78,64 @@ std::vector<CallbackState> read_callbacks(const TensorFile& contents,
   return states;
 }
 
+// By bits: an infinite value and NaN have an exponent of ones.
+template <class Bits>
+bool no_exponent_of_ones(const Tensor& tensor, Bits ones) {
+  bool finite = true;
+  const std::byte* at = tensor.raw();
+  for (std::size_t i = 0; i < tensor.bytes(); i += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, at + i, sizeof(Bits));
+    finite &= (bits & ones) != ones;
+  }
+  return finite;
+}
+
+bool all_finite(const Tensor& tensor) {
+  switch (tensor.dtype()) {
+    case DType::F64:
+      return no_exponent_of_ones<std::uint64_t>(tensor, 0x7FF0'0000'0000'0000);
+    case DType::F32:
+      return no_exponent_of_ones<std::uint32_t>(tensor, 0x7F80'0000);
+    case DType::BF16:
+      return no_exponent_of_ones<std::uint16_t>(tensor, 0x7F80);
+    case DType::F16:
+      return no_exponent_of_ones<std::uint16_t>(tensor, 0x7C00);
+    default:
+      return true;
+  }
+}
+
+void write_position(const IteratorState& position, TensorFile& contents) {
+  if (position.empty()) return;
+  const std::span<const std::uint8_t> bytes(
+      reinterpret_cast<const std::uint8_t*>(position.bytes.data()), position.bytes.size());
+  contents.tensors[std::string(kPosition)] = Tensor::of(bytes, {std::ssize(position.bytes)});
+  for (const auto& [dtype, tensors] : position.values) {
+    contents.rows[fmt::format("{}{}", kValuesPrefix, name_of(dtype))] = tensors;
+  }
+}
+
+IteratorState read_position(const TensorFile& contents, const std::filesystem::path& file) {
+  IteratorState position;
+  const auto found = contents.tensors.find(std::string(kPosition));
+  if (found == contents.tensors.end()) {  // version 1, or at the beginning of a pass
+    std::optional<std::string> bytes = from_hex(text_of(contents.metadata, "position"));
+    if (!bytes) {
+      fail<DataError>("[load] {}: the iterator's position in its metadata is damaged",
+                      file.string());
+    }
+    position.bytes = std::move(*bytes);
+    return position;
+  }
+  const Tensor& bytes = found->second;
+  position.bytes.assign(reinterpret_cast<const char*>(bytes.raw()), bytes.bytes());
+  for (const auto& [name, tensor] : contents.tensors) {
+    if (under(name, kValuesPrefix)) position.values[tensor.dtype()].push_back(tensor);
+  }
+  return position;
+}
+
 }  // namespace
 
 void write_progress(const Progress& progress, TensorFile& contents) {
@@ -83,8 +143,9 @@ void write_progress(const Progress& progress, TensorFile& contents) {
   metadata["epoch"] = std::to_string(progress.epoch);
   metadata["epoch_step"] = std::to_string(progress.epoch_step);
   metadata["epoch_samples"] = std::to_string(progress.epoch_samples);
+  if (progress.trained) metadata["epoch_trained"] = "1";
   metadata["pass"] = std::to_string(progress.pass);
-  metadata["position"] = to_hex(progress.position);
+  write_position(progress.position, contents);
   if (progress.batch_size > 0) metadata["batch_size"] = std::to_string(progress.batch_size);
   if (progress.batches > 0) metadata["batches"] = std::to_string(progress.batches);
   auto list = nlohmann::json::array();
@@ -122,14 +183,11 @@ std::optional<Progress> read_progress(const TensorFile& contents,
   progress.epoch = *epoch;
   progress.epoch_step = read_integer(metadata, "epoch_step", file).value_or(0);
   progress.epoch_samples = read_integer(metadata, "epoch_samples", file).value_or(0);
+  progress.trained = read_integer(metadata, "epoch_trained", file).value_or(0) != 0;
   progress.pass = static_cast<std::uint64_t>(read_integer(metadata, "pass", file).value_or(0));
   progress.batch_size = read_integer(metadata, "batch_size", file).value_or(0);
   progress.batches = read_integer(metadata, "batches", file).value_or(0);
-  const std::optional<std::string> position = from_hex(text_of(metadata, "position"));
-  if (!position) {
-    fail<DataError>("[load] {}: the iterator's position in its metadata is damaged", file.string());
-  }
-  progress.position = *position;
+  progress.position = read_position(contents, file);
   progress.callbacks = read_callbacks(contents, file);
   return progress;
 }
@@ -157,7 +215,8 @@ void expect_fit(const TensorFile& contents, const NamedVariables& variables,
     optimizer = optimizer || under(name, kOptimizerPrefix);
     metrics = metrics || under(name, kMetricPrefix);
     const auto found = contents.tensors.find(name);
-    if (found == contents.tensors.end() && under(name, kLossScalePrefix)) continue;
+    const bool may_be_new = under(name, kLossScalePrefix) || is_learning_rate(name);
+    if (found == contents.tensors.end() && may_be_new) continue;
     require(found != contents.tensors.end(),
             "[load] {}: there is no tensor '{}' ({} {} in the model): load the file into the model "
             "that it was saved from, or rename its tensors",
@@ -173,12 +232,27 @@ void expect_fit(const TensorFile& contents, const NamedVariables& variables,
     if (!optimizer && under(name, kOptimizerPrefix)) continue;
     if (!metrics && under(name, kMetricPrefix)) continue;
     if (under(name, kCallbackPrefix) && !known.contains(name)) continue;
-    if (under(name, kLossScalePrefix)) continue;
+    if (under(name, kInputPrefix) && !known.contains(name)) continue;
+    if (under(name, kLossScalePrefix) || is_learning_rate(name)) continue;
     require(known.contains(name),
             "[load] {}: the tensor '{}' ({} {}) has no place in the model: load the file into the "
             "model that it was saved from",
             file.string(), name, name_of(tensor.dtype()), tensor.shape());
   }
+}
+
+std::string first_not_finite(const TensorFile& contents) {
+  for (const auto& [name, tensor] : contents.tensors) {
+    const bool other = under(name, kMetricPrefix) || under(name, kLossScalePrefix) ||
+                       under(name, kCallbackPrefix) || under(name, kInputPrefix);
+    if (!other && is_floating(tensor.dtype()) && !all_finite(tensor)) return name;
+  }
+  return "";
+}
+
+std::filesystem::path not_finite_name(const std::filesystem::path& file) {
+  std::filesystem::path name = file;
+  return name.replace_extension(".nonfinite" + file.extension().string());
 }
 
 void expect_checkpoint(const TensorFile& contents, const std::filesystem::path& file) {
@@ -190,9 +264,10 @@ void expect_checkpoint(const TensorFile& contents, const std::filesystem::path& 
         file.string());
   }
   const std::string version = text_of(contents.metadata, "format_version");
-  if (version != kVersion) {
-    fail<DataError>("[load] {} has the format version '{}'; this version of Lockstep reads {}",
-                    file.string(), version, kVersion);
+  if (version != kCheckpointVersion && version != kFirstVersion) {
+    fail<DataError>(
+        "[load] {} has the format version '{}'; this version of Lockstep reads {} and {}",
+        file.string(), version, kFirstVersion, kCheckpointVersion);
   }
 }
 

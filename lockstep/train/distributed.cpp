@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/strategy/share.h"
+#include "lockstep/train/model_impl.h"
 #include "lockstep/train/replicas.h"
 
 namespace lockstep {
@@ -64,6 +65,42 @@ std::optional<std::vector<PerReplica>> Dealer::next() {
   std::vector<PerReplica> parts;
   for (std::vector<Tensor>& values : dealt) parts.emplace_back(std::move(values));
   return parts;
+}
+
+Dataset DistributedBatches::global_batches() const {
+  const int replicas = strategy_.num_replicas_in_sync();
+  if (deal_ == Dealer::Deal::Pieces || replicas == 1) return batches_;
+  const Shape first = batches_.element_spec().front().shape;
+  require(first.rank() > 0, "[distribute] the data set of a worker must be batched");
+  return batches_.unbatch().batch(first[0] * replicas).prefetch();
+}
+
+namespace {
+
+void expect_own(const DistributedBatches& given, const Model& model, const char* caller) {
+  const Strategy& own = model.impl().options.strategy;
+  require(
+      own.defined() && given.strategy().defined() && &own.impl() == &given.strategy().impl(),
+      "[{}] the data set is distributed by another strategy than the model's: compile the model "
+      "with {{.strategy = strategy}}",
+      caller);
+}
+
+}  // namespace
+
+History Model::fit(const DistributedBatches& batches, const FitOptions& options) {
+  expect_own(batches, *this, "fit");
+  return fit(batches.global_batches(), options);
+}
+
+Logs Model::evaluate(const DistributedBatches& batches, const EvaluateOptions& options) {
+  expect_own(batches, *this, "evaluate");
+  return evaluate(batches.global_batches(), options);
+}
+
+Tensor Model::predict(const DistributedBatches& batches, const PredictOptions& options) {
+  expect_own(batches, *this, "predict");
+  return predict(batches.global_batches(), options);
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/iterator.h"
+#include "lockstep/train/model.h"
 #include "lockstep/train/per_replica.h"
 #include "lockstep/train/strategy.h"
 
@@ -35,14 +36,29 @@ class Dealer {
   std::unique_ptr<Iterator> iterator_;
 };
 
+// Batches and the strategy over whose replicas they are dealt out: what fit takes of them.
+class DistributedBatches {
+ public:
+  DistributedBatches(Dataset batches, Strategy strategy, Dealer::Deal deal)
+      : batches_(std::move(batches)), strategy_(std::move(strategy)), deal_(deal) {}
+
+  const Strategy& strategy() const { return strategy_; }
+  // The samples of a step, of all replicas together, as one batch.
+  Dataset global_batches() const;
+  operator ValidationData() const { return global_batches(); }  // NOLINT: fit validates with them
+
+ protected:
+  Dataset batches_;
+  Strategy strategy_;
+  Dealer::Deal deal_;
+};
+
 // A pass over it is an epoch; each begin() begins the next one.
 template <std::size_t Parts>
-class DistributedDataset {
+class DistributedDataset : public DistributedBatches {
  public:
   using Element = std::array<PerReplica, Parts>;
-
-  DistributedDataset(Dataset batches, Strategy strategy, Dealer::Deal deal)
-      : batches_(std::move(batches)), strategy_(std::move(strategy)), deal_(deal) {}
+  using DistributedBatches::DistributedBatches;
 
   class iterator {
    public:
@@ -72,9 +88,6 @@ class DistributedDataset {
   iterator end() { return iterator(); }
 
  private:
-  Dataset batches_;
-  Strategy strategy_;
-  Dealer::Deal deal_;
   std::uint64_t epoch_ = 0;
 };
 

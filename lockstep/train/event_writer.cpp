@@ -59,6 +59,11 @@ void EventWriter::record(const std::string& bytes) {
   stream_.write(framed.data(), static_cast<std::streamsize>(framed.size()));
 }
 
+void EventWriter::close() {
+  stream_.close();
+  if (!stream_) fail<DataError>("[tensorboard] {} cannot be written", file_.string());
+}
+
 void EventWriter::flush() {
   stream_.flush();
   if (!stream_) fail<DataError>("[tensorboard] {} cannot be written", file_.string());

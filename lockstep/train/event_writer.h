@@ -17,6 +17,8 @@ class EventWriter {
 
   void scalar(const std::string& tag, double value, std::int64_t step);
   void flush();
+  // The last call. DataError, naming the file, where something could not be written.
+  void close();
   const std::filesystem::path& file() const { return file_; }
 
  private:

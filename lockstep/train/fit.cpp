@@ -1,9 +1,10 @@
-// fit: epochs of steps, validation behind each, callbacks around them.
+// fit: epochs of steps, each saved before it is validated, callbacks around them.
 #include <algorithm>
-#include <cmath>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/model_impl.h"
+#include "lockstep/data/node.h"
+#include "lockstep/train/fit_run.h"
+#include "lockstep/train/verbose.h"
 
 namespace lockstep {
 namespace {
@@ -23,92 +24,20 @@ std::vector<const Track*> replica_tracks(Session& session) {
   return tracks;
 }
 
-// One call of fit. Everything that changes while it runs is here, so that an exception leaves the
-// model as it is behind the last whole step.
-class FitRun {
- public:
-  FitRun(Model& model, const Dataset& batches, const FitOptions& options)
-      : model_(model),
-        impl_(model.impl()),
-        session_(impl_.session()),
-        track_(session_.host_track()),
-        batches_(batches),
-        options_(options),
-        callbacks_(in_order(options.callbacks)),
-        meter_(replica_tracks(session_), track_),
-        samples_of_(static_cast<std::size_t>(session_.size()), 0) {}
-  ~FitRun() {
-    impl_.progress = nullptr;
-    impl_.attribution = nullptr;
-  }
-  FitRun(const FitRun&) = delete;
-  FitRun& operator=(const FitRun&) = delete;
+}  // namespace
 
-  History run();
-
- private:
-  void build_from_data();
-  void set_batches();
-  void resume();
-  void accept(const Progress& saved);
-  // The callback for each saved state.
-  std::vector<Callback*> takers_of(const std::vector<CallbackState>& states) const;
-  void restore_callbacks();
-  FitInfo info() const;
-  void run_epoch(std::int64_t epoch);
-  void open_pass(std::uint64_t pass);
-  // Keeps what the pipeline did; when a pass is over, or fit is.
-  void close_pass();
-  std::optional<Element> next_element();
-  bool run_steps();  // of an epoch; false where it was stopped
-  // Begins a step, and ends it, or, where the host runs ahead of the device, the one before it.
-  void train(const Element& element);
-  std::int64_t at_work_ns(int replica) const;
-  void observe(const Step& step);
-  void check_replicas();
-  bool callbacks_look_at_model(std::int64_t epoch_step);
-  [[noreturn]] void fail_at_step(std::int64_t epoch_step, const DataError& error) const;
-
-  // A step that has begun, and what has to be known when it ends.
-  struct Begun {
-    Step step;
-    std::int64_t number = 0;  // from the beginning of training
-    std::int64_t epoch_step = 0;
-    std::int64_t samples = 0;
-    std::int64_t samples_in_epoch = 0;
-    std::int64_t begin_ns = 0;
-  };
-  void end(const Begun& begun);
-  void end_begun();
-  Logs read_logs();  // metrics, and those of the validation data
-  Progress progress() const;
-
-  template <class F>
-  void for_callbacks(F&& f) {
-    if (callbacks_.empty()) return;
-    ScopedSpan span(track_, "callbacks", SpanKind::Host);
-    for (const CallbackRef& callback : callbacks_) f(*callback);
-  }
-
-  Model& model_;
-  Model::Impl& impl_;
-  Session& session_;
-  Track& track_;
-  const Dataset& batches_;
-  const FitOptions& options_;
-  std::vector<CallbackRef> callbacks_;
-  AttributionMeter meter_;
-  History history_;
-
-  Progress at_;  // without position and callbacks, which are asked for when they are needed
-  std::unique_ptr<Iterator> iterator_;
-  std::int64_t given_in_pass_ = 0;        // batches of this pass, to tell an empty data set
-  std::vector<std::int64_t> samples_of_;  // of each replica
-  std::vector<std::int64_t> at_work_ns_;  // of each replica, when the step began
-  std::int64_t samples_here_ = 0;         // samples of this epoch that this call trained on
-  std::optional<Begun> begun_;            // the last step, where it has not ended
-  std::int64_t ended_ns_ = 0;             // when a step ended last
-};
+FitRun::FitRun(Model& model, const Dataset& batches, const FitOptions& options)
+    : model_(model),
+      impl_(model.impl()),
+      session_(impl_.session()),
+      track_(session_.host_track()),
+      batches_(batches),
+      options_(options),
+      callbacks_(in_order(with_progress(options.callbacks, options.verbose))),
+      meter_(replica_tracks(session_), track_, session_.phases()),
+      start_(std::in_place, session_.phases(), Phase::Start),
+      samples_of_(static_cast<std::size_t>(session_.size()), 0),
+      good_(impl_) {}
 
 History FitRun::run() {
   build_from_data();
@@ -121,13 +50,18 @@ History FitRun::run() {
   impl_.attribution = [this] { return meter_.read(); };
 
   const std::int64_t skipped_before = impl_.skipped_steps();
+  scale_ = {.step = session_.step, .skipped = skipped_before};
   const FitInfo known = info();
   for_callbacks([&](Callback& callback) { callback.on_train_begin(model_, known); });
   restore_callbacks();
-  while (at_.epoch < options_.epochs && !impl_.stopping) run_epoch(at_.epoch);
+  while (at_.epoch < options_.epochs && !impl_.stopping && history_.failure.empty() &&
+         !interrupted()) {
+    run_epoch(at_.epoch);
+  }
   for_callbacks([&](Callback& callback) { callback.on_train_end(model_); });
   close_pass();
 
+  start_.reset();  // where there was no step
   history_.attribution = meter_.read();
   const std::vector<Attribution> by_replica = meter_.by_replica();
   for (int r = 0; r < session_.size(); ++r) {
@@ -137,6 +71,7 @@ History FitRun::run() {
                                  .samples = samples_of_[i]});
   }
   history_.seconds = meter_.seconds();
+  history_.balanced = impl_.balancer.has_value();
   history_.overflowed_steps = impl_.skipped_steps() - skipped_before;
   history_.loss_scale = model_.loss_scale();
   history_.top_ops = slowest_ops(session_.track(0), 10);
@@ -152,7 +87,12 @@ void FitRun::build_from_data() {
           inputs + 1, inputs, spec.size());
   std::vector<ValueType> types;
   for (std::size_t i = 0; i < inputs; ++i) {
-    require(spec[i].shape.rank() > 0, "[fit] input {} is a scalar: batch the data set", i);
+    const Shape& labels = spec[inputs].shape;
+    expect_batches("fit", spec[i].shape, labels);
+    require(spec[i].shape[0] == labels[0] || spec[i].shape[0] < 0 || labels[0] < 0,
+            "[fit] an element of the data set has the input {} and the labels {}, which are not as "
+            "many samples: where it is one sample, call .batch(n) on the data set",
+            spec[i].shape, labels);
     types.push_back({spec[i].dtype, spec[i].shape});
   }
   impl_.build(types);
@@ -172,7 +112,7 @@ void FitRun::resume() {
 // Refuses what this call cannot go on from, before the model changes.
 void FitRun::accept(const Progress& saved) {
   takers_of(saved.callbacks);
-  if (!saved.mid_epoch() && saved.position.empty()) return;
+  if ((!saved.mid_epoch() || saved.trained) && saved.position.empty()) return;
   const bool same_size = saved.batch_size == 0 || saved.batch_size == at_.batch_size;
   const bool same_number = saved.batches == 0 || at_.batches == 0 || saved.batches == at_.batches;
   const auto in_a_pass = [](std::int64_t batches) {
@@ -184,8 +124,9 @@ void FitRun::accept(const Progress& saved) {
           "checkpoint at the end of an epoch",
           options_.resume.string(), saved.batch_size, in_a_pass(saved.batches), at_.batch_size,
           in_a_pass(at_.batches));
+  next_iterator_ = nullptr;  // it has started, and what is restored has not
   open_pass(saved.pass);
-  if (!saved.position.empty()) iterator_->restore(saved.position);
+  if (!saved.position.empty()) iterator_->restore_state(saved.position);
   given_in_pass_ = 1;
 }
 
@@ -211,7 +152,7 @@ void FitRun::restore_callbacks() {
     takers[i]->restore_tensors(std::move(at_.callbacks[i].tensors));
     takers[i]->restore_state(at_.callbacks[i].text);
   }
-  at_.position.clear();
+  at_.position = {};
   at_.callbacks.clear();
 }
 
@@ -219,7 +160,8 @@ FitInfo FitRun::info() const {
   FitInfo info{.initial_epoch = at_.epoch,
                .epochs = options_.epochs,
                .steps_per_epoch = options_.steps_per_epoch,
-               .log_names = {}};
+               .log_names = {},
+               .validates = options_.validation_data.has_value()};
   if (!info.steps_per_epoch) info.steps_per_epoch = batches_.cardinality();
   for (const Metric& metric : impl_.metrics()) info.log_names.push_back(metric->name());
   if (options_.validation_data) {
@@ -229,205 +171,75 @@ FitInfo FitRun::info() const {
   return info;
 }
 
+bool FitRun::interrupted() {
+  if (options_.interrupted && options_.interrupted()) history_.interrupted = true;
+  return history_.interrupted;
+}
+
 void FitRun::run_epoch(std::int64_t epoch) {
   const std::int64_t begin = now_ns();
+  scale_.warned = false;
   for_callbacks([&](Callback& callback) { callback.on_epoch_begin(model_, epoch); });
   if (!at_.mid_epoch()) impl_.reset_metrics();
   samples_here_ = 0;
-  const bool finished = run_steps();
-  const double train_seconds = static_cast<double>(now_ns() - begin) * 1e-9;
-  Logs logs = read_logs();
-  logs.set("lr", model_.learning_rate());
-  logs.set("seconds", static_cast<double>(now_ns() - begin) * 1e-9);
-  logs.set("samples_per_s", static_cast<double>(samples_here_) / std::max(train_seconds, 1e-9));
-  history_.epochs.push_back({epoch, logs});
-
-  if (finished) {
-    ++at_.epoch;
-    at_.epoch_step = 0;
-    at_.epoch_samples = 0;
+  if (!at_.trained && run_steps()) {
+    at_.trained = true;
     if (!options_.steps_per_epoch) {
       ++at_.pass;
       close_pass();
     }
   }
+  const double train_seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+  impl_.stopped_in_epoch = !at_.trained;
+  Logs logs = logs_of_steps(begin, train_seconds);
+  if (!history_.failure.empty()) {
+    history_.epochs.push_back({epoch, logs});
+    return;
+  }
+  for_callbacks([&](Callback& callback) { callback.on_epoch_trained(model_, epoch, logs); });
+  // What is not done now is left to the run that goes on from what was saved.
+  const bool stopped = impl_.stopped_in_epoch && history_.interrupted;
+  if (stopped || !validate(logs)) {
+    history_.epochs.push_back({epoch, logs});
+    return;
+  }
+  logs.set("seconds", static_cast<double>(now_ns() - begin) * 1e-9);
+  history_.epochs.push_back({epoch, logs});
+  if (at_.trained) {
+    ++at_.epoch;
+    at_.epoch_step = 0;
+    at_.epoch_samples = 0;
+    at_.trained = false;
+  }
   for_callbacks([&](Callback& callback) { callback.on_epoch_end(model_, epoch, logs); });
 }
 
-bool FitRun::run_steps() {
-  bool finished = false;
-  try {
-    while (!impl_.stopping) {
-      finished = options_.steps_per_epoch && at_.epoch_step >= *options_.steps_per_epoch;
-      if (finished) break;
-      const std::optional<Element> element = next_element();
-      finished = !element;
-      if (finished) break;
-      train(*element);
-    }
-  } catch (...) {
-    end_begun();  // it was in order, or its own error comes first
-    throw;
-  }
-  end_begun();
-  return finished;
-}
-
-void FitRun::open_pass(std::uint64_t pass) {
-  iterator_ = batches_.iterator(
-      {.epoch = pass, .memory = session_.batch_memory(), .recorder = &session_.recorder()});
-}
-
-void FitRun::close_pass() {
-  if (iterator_ == nullptr) return;
-  history_.input = iterator_->report();
-  history_.skipped += history_.input->skipped;
-  iterator_ = nullptr;
-}
-
-std::optional<Element> FitRun::next_element() {
-  ScopedSpan span(track_, "next batch", SpanKind::Input);
-  for (;;) {
-    if (iterator_ == nullptr) {
-      open_pass(at_.pass);
-      given_in_pass_ = 0;
-    }
-    std::optional<Element> element = iterator_->next();
-    if (element) {
-      ++given_in_pass_;
-      return element;
-    }
-    require(given_in_pass_ > 0,
-            "[fit] the data set gave no batch: it is empty, or smaller than one batch with "
-            "drop_remainder");
-    if (!options_.steps_per_epoch) return std::nullopt;
-    ++at_.pass;
-    close_pass();
-  }
-}
-
-void FitRun::fail_at_step(std::int64_t epoch_step, const DataError& error) const {
-  fail<DataError>("[fit] epoch {}, step {}: {}", at_.epoch, epoch_step, error.what());
-}
-
-void FitRun::train(const Element& element) {
-  const std::int64_t begin = now_ns();
-  Batch batch = split_element(element, impl_.network->input_count(), StepMode::Train, "fit");
-  if (!options_.class_weight.empty()) {
-    try {
-      batch.sample_weight = weights_of(batch, options_.class_weight);
-    } catch (const DataError& error) {
-      fail_at_step(at_.epoch_step, error);
-    }
-  }
-  if (begun_ && begun_->samples != batch.size()) end_begun();  // what is planned now is measured
-  const std::int64_t asked_ns = now_ns();
-  Step& step = impl_.step_for(StepMode::Train, batch, "fit");
-  if (impl_.balancer && step.planned) {
-    impl_.balancer->planned(step.pieces, static_cast<double>(now_ns() - asked_ns) * 1e-9);
-  }
-  if (begun_ && begun_->step.replicas != step.replicas) end_begun();
-  history_.peak_bytes = std::max(history_.peak_bytes, step.peak_bytes());
-  at_work_ns_.clear();
-  for (int r = 0; r < session_.size(); ++r) at_work_ns_.push_back(at_work_ns(r));
-  try {
-    step.run(session_, batch);
-  } catch (const DataError& error) {
-    fail_at_step(at_.epoch_step, error);
-  }
-  if (impl_.balancer && !step.planned) observe(step);
-  for (std::size_t r = 0; r < step.pieces.size(); ++r) samples_of_[r] += step.pieces[r].size();
-
-  at_.epoch_samples += batch.size();
-  samples_here_ += batch.size();
-  history_.samples += batch.size();
-  Begun begun{.step = step,
-              .number = session_.step,
-              .epoch_step = at_.epoch_step,
-              .samples = batch.size(),
-              .samples_in_epoch = at_.epoch_samples,
-              .begin_ns = begin};
-  ++session_.step;
-  ++at_.epoch_step;
-  ++history_.steps;
-  try {
-    end_begun();
-  } catch (...) {
-    begun.step.forget();
-    throw;
-  }
-  begun_ = std::move(begun);
-  check_replicas();
-  const bool look = callbacks_look_at_model(begun_->epoch_step);
-  if (look || impl_.balancer || session_.device().shares_host_memory()) end_begun();
-}
-
-bool FitRun::callbacks_look_at_model(std::int64_t epoch_step) {
-  bool look = false;
-  for (const CallbackRef& callback : callbacks_) {
-    if (callback->looks_at_model(model_, epoch_step)) look = true;
-  }
-  return look;
-}
-
-void FitRun::end_begun() {
-  if (begun_) end(*std::exchange(begun_, std::nullopt));
-}
-
-void FitRun::end(const Begun& begun) {
-  double loss = 0;
-  try {
-    loss = begun.step.loss_sum() / begun.step.weight();
-  } catch (const DataError& error) {
-    fail_at_step(begun.epoch_step, error);
-  }
-  if (!std::isfinite(loss) && !history_.first_non_finite_step) {
-    history_.first_non_finite_step = begun.number;
-  }
-  const BatchLogs logs(model_, loss, begun.samples, begun.samples_in_epoch);
-  for_callbacks([&](Callback& callback) { callback.on_batch_end(model_, begun.epoch_step, logs); });
-  const std::int64_t now = now_ns();
-  if (!begun.step.planned) {
-    const std::int64_t since = std::max(begun.begin_ns, ended_ns_);
-    history_.step_ms.push_back(static_cast<float>(static_cast<double>(now - since) * 1e-6));
-  }
-  ended_ns_ = now;
-}
-
-std::int64_t FitRun::at_work_ns(int replica) const {
-  const Track& track = session_.track(replica);
-  return track.total_ns(SpanKind::Compute) + track.total_ns(SpanKind::Input);
-}
-
-// Tells the balancer how long each replica was at work in this step.
-void FitRun::observe(const Step& step) {
-  std::vector<double> seconds;
-  for (int r = 0; r < session_.size(); ++r) {
-    const std::int64_t before = at_work_ns_[static_cast<std::size_t>(r)];
-    seconds.push_back(static_cast<double>(at_work_ns(r) - before) * 1e-9);
-  }
-  impl_.balancer->observe(step.pieces, seconds);
-}
-
-void FitRun::check_replicas() {
-  const Strategy& strategy = impl_.options.strategy;
-  const std::int64_t every = strategy.defined() ? strategy.impl().check_replicas_every : 0;
-  if (every > 0 && session_.step % every == 0) session_.expect_mirrored();
-}
-
-Logs FitRun::read_logs() {
+Logs FitRun::logs_of_steps(std::int64_t begin_ns, double train_seconds) {
   Logs logs = impl_.read_metrics();
-  if (options_.validation_data) {
-    const Logs validation =
-        model_.evaluate(*options_.validation_data, {.steps = options_.validation_steps});
-    for (const auto& [name, value] : validation.items()) logs.set("val_" + name, value);
-  }
+  logs.set("lr", model_.learning_rate());
+  logs.set("seconds", static_cast<double>(now_ns() - begin_ns) * 1e-9);
+  logs.set("samples_per_s", static_cast<double>(samples_here_) / std::max(train_seconds, 1e-9));
   return logs;
+}
+
+bool FitRun::validate(Logs& logs) {
+  if (!options_.validation_data) return true;
+  const PhaseScope validation(session_.phases(), Phase::Validation);
+  const std::optional<Logs> found =
+      evaluate_on(impl_, *options_.validation_data, options_.validation_steps, "validation",
+                  [this] { return interrupted(); });
+  if (!found) return false;
+  for (const auto& [name, value] : found->items()) logs.set("val_" + name, value);
+  return true;
+}
+
+void FitRun::check_validation() {
+  evaluate_on(impl_, *options_.validation_data, 1, "validation");
 }
 
 Progress FitRun::progress() const {
   Progress progress = at_;
-  if (iterator_ != nullptr) progress.position = iterator_->save();
+  if (iterator_ != nullptr) progress.position = iterator_->save_state();
   for (const CallbackRef& callback : callbacks_) {
     CallbackState state{.kind = callback->kind(),
                         .text = callback->save_state(),
@@ -438,7 +250,13 @@ Progress FitRun::progress() const {
   return progress;
 }
 
-}  // namespace
+void expect_an_end(const Dataset& batches, const std::optional<std::int64_t>& steps,
+                   const char* caller, const char* option) {
+  require(steps || batches.node()->cardinality() != kInfinite,
+          "[{}] the data set never ends (it is repeated without a count): say how many batches to "
+          "take with .{} = n, or end it with take(n)",
+          caller, option);
+}
 
 History Model::fit(const Dataset& batches, const FitOptions& options) {
   impl_->expect_compiled("fit");
@@ -451,6 +269,11 @@ History Model::fit(const Dataset& batches, const FitOptions& options) {
   require(!options.sample_weight.defined() && options.validation_split == 0.0,
           "[fit] sample_weight and validation_split are for tensors: put the weights into the data "
           "set as a third component, and give validation_data");
+  expect_an_end(batches, options.steps_per_epoch, "fit", "steps_per_epoch");
+  if (options.validation_data) {
+    expect_an_end(*options.validation_data, options.validation_steps, "fit: validation_data",
+                  "validation_steps");
+  }
   return FitRun(*this, batches, options).run();
 }
 

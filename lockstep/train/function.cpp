@@ -32,6 +32,9 @@ void put(Executor& executor, const std::string& name, const Tensor& argument) {
 }  // namespace
 
 Gradients gradients(const LossPair& loss, const std::vector<VariableRef>& parameters) {
+  require(!parameters.empty(),
+          "[gradients] there are no variables to train: call the model, or build(shape), before "
+          "trainable_variables(), and make some of its layers trainable");
   std::vector<Value> targets;
   for (const VariableRef& parameter : parameters) {
     targets.push_back(loss.sum.graph().variable(parameter));

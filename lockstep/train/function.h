@@ -2,7 +2,8 @@
 //
 //   ls::Function step(model, [&](ls::Value images, ls::Value labels) {
 //     const ls::Value logits = model(images, {.training = true});
-//     const ls::LossPair loss = ls::sparse_categorical_crossentropy(labels, logits);
+//     const ls::LossPair loss =
+//         ls::sparse_categorical_crossentropy(labels, logits, {.from_logits = true});
 //     optimizer.apply(ls::gradients(loss, model.trainable_variables()));
 //     return loss;
 //   });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 
 namespace lockstep {
@@ -17,77 +18,33 @@ double quantile(std::vector<float> values, double q) {
   return *nth;
 }
 
-constexpr double kWorthNaming = 0.05;
-
-// The replica that the others waited for, where they waited long enough to speak of it.
-std::string slow_replica(const std::vector<ReplicaTime>& replicas) {
-  if (replicas.size() < 2) return "";
-  const auto wait = [](const ReplicaTime& replica) { return replica.attribution.wait; };
-  const auto slowest = std::ranges::min_element(replicas, {}, wait);
-  const auto most = std::ranges::max_element(replicas, {}, wait);
-  if (wait(*most) - wait(*slowest) < kWorthNaming) return "";
-  return fmt::format(
-      "{} is the slowest replica: {} waited for it {:.0f}% of the time. balance = auto gives each "
-      "replica\n  the share that it can do; else look at what else runs on its cores.\n",
-      slowest->device, most->device, 100 * wait(*most));
-}
-
-std::string advice(const History& history) {
-  const Attribution& part = history.attribution;
-  std::string text;
-  if (history.first_non_finite_step) {
-    text += fmt::format(
-        "warning: the loss was not a finite number at step {} (counted from the beginning of "
-        "training).\n  Look for NaN or very large numbers in the data; lower the learning rate, or "
-        "clip gradients\n  (.clip = {{.global_norm = 1}}). TerminateOnNaN() stops at the first "
-        "such step.\n",
-        *history.first_non_finite_step);
-  }
-  text += slow_replica(history.replicas);
-  if (part.communication > 0.1) {
-    text += fmt::format(
-        "Adding up gradients took {:.0f}% of the time: a larger batch per replica makes it less.\n",
-        100 * part.communication);
-  }
-  if (part.input > 0.1) {
-    text += fmt::format("The steps waited for input {:.0f}% of the time", 100 * part.input);
-    text += history.input ? fmt::format("; what limits it: {}.\n  {}\n", history.input->limiting,
-                                        history.input->advice)
-                          : std::string(".\n");
-  }
-  if (history.skipped > 0 && history.input) {
-    text += fmt::format("Passed over {} samples because of errors; in the last pass:\n",
-                        history.skipped);
-    for (const std::string& what : history.input->skipped_first) text += "  " + what + "\n";
-  }
-  if (part.host > 0.15) {
-    text += history.steps < 50
-                ? "Much of the time went into the start (tracing and planning); it is paid once "
-                  "for each batch size.\n"
-                : "Much of the time was spent between kernels and in callbacks: take a larger "
-                  "batch, or let\n  callbacks do less at every step.\n";
-  }
-  if (text.empty()) {
-    text =
-        history.top_ops.empty()  // a GPU runs the step as a whole
-            ? "The time goes into computation. `lockstep bench --ops` shows which nodes take it; "
-              "16-bit precision,\n  more devices or a smaller model would make it faster.\n"
-            : "The time goes into computation. The nodes above are where to look; more cores or "
-              "a\n  smaller model would make it faster.\n";
-  }
-  return text;
-}
-
 }  // namespace
 
+void Attribution::add(const Attribution& other, double times) {
+  compute += other.compute * times;
+  communication += other.communication * times;
+  input += other.input * times;
+  wait += other.wait * times;
+  host += other.host * times;
+  start += other.start * times;
+  validation += other.validation * times;
+  checkpoint += other.checkpoint * times;
+}
+
+AttributionParts parts_of(const Attribution& attribution) {
+  return {{{"compute", attribution.compute},
+           {"communication", attribution.communication},
+           {"input", attribution.input},
+           {"wait", attribution.wait},
+           {"host", attribution.host},
+           {"start", attribution.start},
+           {"validation", attribution.validation},
+           {"checkpoint", attribution.checkpoint}}};
+}
+
 std::string summary(const Attribution& attribution) {
-  const std::pair<const char*, double> parts[] = {{"compute", attribution.compute},
-                                                  {"communication", attribution.communication},
-                                                  {"input", attribution.input},
-                                                  {"wait", attribution.wait},
-                                                  {"host", attribution.host}};
   std::string text;
-  for (const auto& [name, share] : parts) {
+  for (const auto& [name, share] : parts_of(attribution)) {
     if (share < 0.01) continue;
     text += fmt::format("{}{} {:.0f}%", text.empty() ? "" : ", ", name, 100 * share);
   }
@@ -96,7 +53,13 @@ std::string summary(const Attribution& attribution) {
 
 std::vector<double> History::series(std::string_view name) const {
   std::vector<double> values;
-  for (const EpochLog& epoch : epochs) values.push_back(epoch.logs.at(name));
+  bool known = epochs.empty();
+  for (const EpochLog& epoch : epochs) {
+    const std::optional<double> value = epoch.logs.find(name);
+    known = known || value.has_value();
+    values.push_back(value.value_or(std::numeric_limits<double>::quiet_NaN()));
+  }
+  if (!known) epochs.front().logs.at(name);  // an error, with the names there are
   return values;
 }
 
@@ -108,59 +71,29 @@ double History::p99_step_ms() const {
   return quantile(step_ms, 0.99);
 }
 
-std::string History::report() const {
-  std::string text = fmt::format("epochs {}, steps {}, samples {} in {:.2f} s ({:.0f} samples/s)\n",
-                                 epochs.size(), steps, samples, seconds,
-                                 seconds > 0 ? static_cast<double>(samples) / seconds : 0.0);
-  text += fmt::format("step: median {:.3f} ms, 99th percentile {:.3f} ms; memory {:.1f} MB\n",
-                      median_step_ms(), p99_step_ms(), static_cast<double>(peak_bytes) * 1e-6);
-  if (loss_scale) {
-    text += fmt::format("skipped {} steps on overflow; loss scale now {:g}\n", overflowed_steps,
-                        *loss_scale);
-  }
-  text += "where the time went\n";
-  const std::pair<const char*, double> parts[] = {{"compute", attribution.compute},
-                                                  {"communication", attribution.communication},
-                                                  {"input", attribution.input},
-                                                  {"wait", attribution.wait},
-                                                  {"host", attribution.host}};
-  for (const auto& [name, share] : parts) {
-    if (share <= 0.0) continue;
-    text += fmt::format("  {:<14}{:6.1f} %  {:9.3f} s\n", name, 100 * share, share * seconds);
-  }
-  if (replicas.size() > 1) {
-    text += fmt::format("  {:<10}{:>9}{:>15}{:>9}{:>9}{:>9}{:>12}\n", "replica", "compute",
-                        "communication", "input", "wait", "host", "samples");
-    for (const ReplicaTime& replica : replicas) {
-      const Attribution& a = replica.attribution;
-      text += fmt::format("  {:<10}{:>8.1f}%{:>14.1f}%{:>8.1f}%{:>8.1f}%{:>8.1f}%{:>12}\n",
-                          replica.device, 100 * a.compute, 100 * a.communication, 100 * a.input,
-                          100 * a.wait, 100 * a.host, replica.samples);
-    }
-  }
-  if (!top_ops.empty()) text += "slowest nodes (share of computation, last steps)\n";
-  for (const OpTime& op : top_ops) {
-    text += fmt::format("  {:<40}{:6.1f} %\n", op.name, 100 * op.share);
-  }
-  return text + advice(*this);
-}
-
-AttributionMeter::AttributionMeter(std::vector<const Track*> replicas, const Track& host)
-    : host_(begun(host)), begin_ns_(now_ns()) {
+AttributionMeter::AttributionMeter(std::vector<const Track*> replicas, const Track& host,
+                                   const PhaseClock& phases)
+    : phases_(phases), host_(begun(host)), begin_ns_(now_ns()) {
   for (const Track* track : replicas) replicas_.push_back(begun(*track));
+  for (std::size_t i = 0; i < kPhases; ++i) {
+    phases_before_ns_[i] = phases_.ns(static_cast<Phase>(i));
+  }
 }
 
-AttributionMeter::Begun AttributionMeter::begun(const Track& track) {
+AttributionMeter::Begun AttributionMeter::begun(const Track& track) const {
   Begun begun{.track = &track, .before_ns = {}};
   for (std::size_t kind = 0; kind < begun.before_ns.size(); ++kind) {
-    begun.before_ns[kind] = track.total_ns(static_cast<SpanKind>(kind));
+    begun.before_ns[kind] = training_ns(track, static_cast<SpanKind>(kind));
   }
   return begun;
 }
 
-double AttributionMeter::Begun::share(SpanKind kind, double wall_ns) const {
-  return static_cast<double>(track->total_ns(kind) - before_ns[static_cast<std::size_t>(kind)]) /
-         wall_ns;
+std::int64_t AttributionMeter::training_ns(const Track& track, SpanKind kind) const {
+  return track.total_ns(kind) - phases_.ns(track, kind);
+}
+
+std::int64_t AttributionMeter::since_ns(const Begun& begun, SpanKind kind) const {
+  return training_ns(*begun.track, kind) - begun.before_ns[static_cast<std::size_t>(kind)];
 }
 
 double AttributionMeter::seconds() const {
@@ -168,19 +101,33 @@ double AttributionMeter::seconds() const {
 }
 
 std::vector<Attribution> AttributionMeter::by_replica() const {
-  const double wall = static_cast<double>(std::max<std::int64_t>(now_ns() - begin_ns_, 1));
+  const std::int64_t wall = now_ns() - begin_ns_;
+  const auto phase = [&](Phase which) {
+    return static_cast<double>(phases_.ns(which) -
+                               phases_before_ns_[static_cast<std::size_t>(which)]);
+  };
   std::vector<Attribution> all;
   for (const Begun& replica : replicas_) {
-    const auto share = [&](SpanKind kind) { return replica.share(kind, wall); };
-    Attribution part{.compute = share(SpanKind::Compute),
-                     .communication = share(SpanKind::Communication),
-                     .input = share(SpanKind::Input) + share(SpanKind::Copy),
-                     .wait = share(SpanKind::Wait),
-                     .host = 0};
-    if (host_.track != replica.track) part.input += host_.share(SpanKind::Input, wall);
-    const double known = part.compute + part.communication + part.input + part.wait;
-    part.host = std::max(0.0, 1.0 - known);
-    all.push_back(part);
+    const auto time = [&](SpanKind kind) { return static_cast<double>(since_ns(replica, kind)); };
+    Attribution part{.compute = time(SpanKind::Compute),
+                     .communication = time(SpanKind::Communication),
+                     .input = time(SpanKind::Input) + time(SpanKind::Copy),
+                     .wait = time(SpanKind::Wait),
+                     .host = 0,
+                     .start = phase(Phase::Start),
+                     .validation = phase(Phase::Validation),
+                     .checkpoint = phase(Phase::Checkpoint)};
+    if (host_.track != replica.track) {
+      part.input += static_cast<double>(since_ns(host_, SpanKind::Input));
+    }
+    double known = 0;
+    for (const auto& [name, ns] : parts_of(part)) known += ns;
+    // Clocks of devices are read apart from the host's: what is known may pass the wall time.
+    const double whole = std::max({known, static_cast<double>(wall), 1.0});
+    part.host = whole - known;
+    Attribution fractions;
+    fractions.add(part, 1 / whole);
+    all.push_back(fractions);
   }
   return all;
 }
@@ -188,14 +135,7 @@ std::vector<Attribution> AttributionMeter::by_replica() const {
 Attribution AttributionMeter::read() const {
   Attribution mean;
   const std::vector<Attribution> all = by_replica();
-  const auto count = static_cast<double>(all.size());
-  for (const Attribution& part : all) {
-    mean.compute += part.compute / count;
-    mean.communication += part.communication / count;
-    mean.input += part.input / count;
-    mean.wait += part.wait / count;
-    mean.host += part.host / count;
-  }
+  for (const Attribution& part : all) mean.add(part, 1 / static_cast<double>(all.size()));
   return mean;
 }
 

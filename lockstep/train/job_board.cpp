@@ -8,6 +8,7 @@
 #include <ostream>
 
 #include "lockstep/profile/recorder.h"
+#include "lockstep/train/figure.h"
 #include "lockstep/train/model.h"
 
 namespace lockstep {
@@ -38,7 +39,7 @@ std::string numbers(const History& history) {
   if (history.epochs.empty()) return text;
   for (const auto& [name, value] : history.epochs.back().logs.items()) {
     if (name == "seconds" || name == "samples_per_s" || name == "lr") continue;
-    text += fmt::format("  {} {:.4f}", name, value);
+    text += "  " + name + " " + figure(value);
   }
   return text;
 }

@@ -1,5 +1,7 @@
 #include "lockstep/train/logs.h"
 
+#include <ostream>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep {
@@ -30,6 +32,18 @@ double Logs::at(std::string_view name) const {
   }
   fail<UsageError>("[logs] there is no '{}'; there are: {}", name,
                    names.empty() ? "none" : names.c_str());
+}
+
+std::string Logs::str() const {
+  std::string text;
+  for (const auto& [name, value] : items_) {
+    text += fmt::format("{}{}: {:.4f}", text.empty() ? "" : " - ", name, value);
+  }
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& stream, const Logs& logs) {
+  return stream << logs.str();
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Logs: named numbers in the order in which they were set: {"loss", 0.3}, {"val_loss", 0.4}.
 #pragma once
 
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,10 +20,13 @@ class Logs {
   double operator[](std::string_view name) const { return at(name); }
 
   const std::vector<std::pair<std::string, double>>& items() const { return items_; }
+  std::string str() const;  // "loss: 0.3142 - accuracy: 0.8750"
   bool empty() const { return items_.empty(); }
 
  private:
   std::vector<std::pair<std::string, double>> items_;
 };
+
+std::ostream& operator<<(std::ostream& stream, const Logs& logs);
 
 }  // namespace lockstep

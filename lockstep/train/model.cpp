@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
+ValidationData::ValidationData(const Tensor& x, const Tensor& y, std::int64_t batch_size)
+    : optional(samples_of({x}, y, {}, "fit").batch(batch_size)) {}
+
 Model::Model(std::vector<Symbol> inputs, std::vector<Symbol> outputs, std::string name)
     : Model(Network::functional(std::move(inputs), std::move(outputs), std::move(name))) {}
 
@@ -27,6 +30,9 @@ Sequential::Sequential(std::initializer_list<Layer> layers)
 
 void Sequential::add(const Layer& layer) {
   impl_->network->add(layer);
+  if (!impl_->network->built()) return;
+  impl_->own_variables();
+  impl_->steps.clear();
 }
 
 void Model::compile(CompileOptions options) {
@@ -55,6 +61,11 @@ void Model::compile(CompileOptions options) {
   if (impl_->current != nullptr) impl_->move_to(impl_->new_session());
 }
 
+void Model::compile(Optimizer optimizer, Loss loss, std::vector<Metric> metrics) {
+  compile(
+      {.optimizer = std::move(optimizer), .loss = std::move(loss), .metrics = std::move(metrics)});
+}
+
 bool Model::compiled() const {
   return impl_->compiled;
 }
@@ -66,6 +77,7 @@ void Model::build(Shape sample, DType dtype) {
 }
 
 bool Model::built() const {
+  impl_->build_if_known();
   return impl_->network->built();
 }
 
@@ -92,10 +104,12 @@ const std::shared_ptr<Network>& Model::network() const {
 }
 
 std::vector<VariableRef> Model::variables() const {
+  impl_->build_if_known();
   return impl_->network->variables();
 }
 
 std::vector<VariableRef> Model::trainable_variables() const {
+  impl_->build_if_known();
   return impl_->network->trainable_variables();
 }
 
@@ -136,6 +150,7 @@ std::int64_t Model::parameter_count() const {
 }
 
 std::string Model::summary() const {
+  impl_->build_if_known();
   return impl_->network->summary(impl_->built_for);
 }
 
@@ -187,7 +202,12 @@ const Recorder& Model::recorder() const {
 }
 
 std::vector<std::string> Model::remarks() const {
-  return impl_->session().replicas().kernels(0).remarks();
+  std::vector<std::string> all = impl_->session().remarks();
+  const KernelLibrary* const chosen = impl_->options.kernels;
+  const std::vector<std::string> of_kernels =
+      (chosen != nullptr ? *chosen : impl_->session().replicas().kernels(0)).remarks();
+  all.insert(all.end(), of_kernels.begin(), of_kernels.end());
+  return all;
 }
 
 const Plan& Model::training_plan(const std::vector<ValueType>& inputs, const ValueType& labels) {

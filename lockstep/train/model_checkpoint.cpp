@@ -4,8 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json_depth.h"
 #include "lockstep/train/callbacks.h"
-#include "lockstep/train/model.h"
+#include "lockstep/train/model_impl.h"
 #include "lockstep/train/monitor.h"
 
 namespace lockstep {
@@ -19,16 +20,19 @@ class ModelCheckpointCallback final : public Callback {
     require(!options_.path.empty(), "[model checkpoint] there is no path to write to");
     require(options_.every_steps >= 0, "[model checkpoint] every_steps must not be negative: {}",
             options_.every_steps);
-    require(options_.every_steps == 0 || !options_.save_best_only,
-            "[model checkpoint] every_steps = {} would write over the best file, which "
-            "save_best_only keeps: use two callbacks with a path each",
-            options_.every_steps);
+    require(options_.every.count() >= 0, "[model checkpoint] every must not be negative: {} s",
+            std::chrono::duration<double>(options_.every).count());
+    require(!within_epochs() || !options_.save_best_only,
+            "[model checkpoint] saving within an epoch would write over the best file, which "
+            "save_best_only keeps: use two callbacks with a path each");
   }
 
   bool runs_last() const override { return true; }
 
   void on_train_begin(Model&, const FitInfo& info) override {
     if (options_.save_best_only) monitor_.expect_in(info);
+    saved_at_ = Clock::now();
+    validates_ = info.validates;
   }
 
   void on_epoch_begin(Model&, std::int64_t epoch) override { epoch_ = epoch; }
@@ -37,11 +41,22 @@ class ModelCheckpointCallback final : public Callback {
     if (due_) save(model, logs.running());
   }
   bool looks_at_model(const Model& model, std::int64_t) override {
-    return due_ = options_.every_steps != 0 && model.step() % options_.every_steps == 0;
+    due_ = options_.every_steps != 0 && model.step() % options_.every_steps == 0;
+    if (options_.every.count() > 0) due_ = due_ || Clock::now() - saved_at_ >= options_.every;
+    return due_;
+  }
+
+  // Before the validation, which may fail or be interrupted. In the middle of an epoch this is the
+  // only time: at its end, callbacks have counted an epoch that a resumed run will count again.
+  void on_epoch_trained(Model& model, std::int64_t epoch, const Logs& logs) override {
+    epoch_ = epoch;
+    if (waits_for_validation()) return;
+    if (validates_ || model.impl().stopped_in_epoch) save(model, logs);
   }
 
   void on_epoch_end(Model& model, std::int64_t epoch, const Logs& logs) override {
     epoch_ = epoch;
+    if (model.impl().stopped_in_epoch && !waits_for_validation()) return;
     if (options_.save_best_only) {
       const double value = monitor_.read(logs);
       if (!monitor_.improves(value)) return;
@@ -54,14 +69,36 @@ class ModelCheckpointCallback final : public Callback {
     return options_.save_best_only ? "ModelCheckpoint with save_best_only" : "ModelCheckpoint";
   }
   std::string save_state() const override {
-    return monitor_.best() ? nlohmann::json(*monitor_.best()).dump() : "";
+    return monitor_.best() ? monitor_.save_state().dump() : "";
   }
   void restore_state(const std::string& text) override {
-    const auto best = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (best.is_number()) monitor_.set_best(best.get<double>());
+    if (nests_too_deep(text)) return;
+    const auto state = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (state.is_number()) monitor_.set_best(state.get<double>());  // of an earlier version
+    if (state.is_object()) monitor_.restore_state(state);
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  bool within_epochs() const { return options_.every_steps > 0 || options_.every.count() > 0; }
+  // Whether only validation tells if, or under which name, to save.
+  bool waits_for_validation() const {
+    if (options_.save_best_only) return true;
+    const std::string_view path = options_.path;
+    for (std::size_t i = path.find('{'); i < path.size(); i = path.find('{', i + 1)) {
+      const std::string_view name = path.substr(i + 1);
+      if (name.starts_with('{')) {  // a brace that stays
+        ++i;
+        continue;
+      }
+      for (const char* late : {"val_", "seconds", "samples_per_s"}) {
+        if (name.starts_with(late)) return true;
+      }
+    }
+    return false;
+  }
+
   std::filesystem::path path_for(const Model& model, const Logs& logs) const {
     fmt::dynamic_format_arg_store<fmt::format_context> arguments;
     arguments.push_back(fmt::arg("epoch", epoch_ + 1));
@@ -79,7 +116,7 @@ class ModelCheckpointCallback final : public Callback {
     }
   }
 
-  void save(const Model& model, const Logs& logs) const {
+  void save(const Model& model, const Logs& logs) {
     const std::filesystem::path file = path_for(model, logs);
     if (file.has_parent_path()) {
       std::error_code error;
@@ -89,13 +126,16 @@ class ModelCheckpointCallback final : public Callback {
                         file.parent_path().string(), error.message());
       }
     }
-    options_.save_weights_only ? model.save_weights(file) : model.save(file);
+    model.impl().save(file, {.weights_only = options_.save_weights_only, .keep_good = true});
+    saved_at_ = Clock::now();
   }
 
   ModelCheckpointOptions options_;
   Monitor monitor_;
   std::int64_t epoch_ = 0;
   bool due_ = false;  // behind this step
+  Clock::time_point saved_at_;
+  bool validates_ = false;
 };
 
 }  // namespace

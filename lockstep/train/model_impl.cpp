@@ -5,6 +5,19 @@
 
 namespace lockstep {
 
+namespace {
+
+// Whether a shape is that of a batch without its first axis.
+bool is_sample_of(const Shape& shape, const Shape& batch) {
+  if (shape.rank() + 1 != batch.rank()) return false;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape[axis] != batch[axis + 1]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 Session& Model::Impl::session() {
   if (current == nullptr) current = new_session();
   return *current;
@@ -71,6 +84,13 @@ Step& Model::Impl::step_for(StepMode mode, const Batch& batch, const char* calle
     signature.labels = {batch.labels.dtype(), batch.labels.shape()};
     signature.weighted = batch.sample_weight.defined();
   }
+  for (std::size_t i = 0; i < built_for.size() && i < signature.inputs.size(); ++i) {
+    const Shape& shape = signature.inputs[i].shape;
+    require(!is_sample_of(shape, built_for[i].shape),
+            "[{}] input {} is {}, a single sample: call .batch(n) on the data set, or give the "
+            "tensor an axis of samples",
+            caller, i, shape);
+  }
   build(signature.inputs);
   const std::vector<Piece> pieces = pieces_of(mode, batch.size());
   return steps.get(session(), recipe(), signature, pieces);
@@ -97,10 +117,16 @@ void Model::Impl::own_variables() {
   }
 }
 
-void Model::Impl::expect_built(const char* caller) const {
+void Model::Impl::build_if_known() {
+  const std::vector<ValueType> inputs = network->input_types();
+  if (built_for.empty() && !inputs.empty()) build(inputs);
+}
+
+void Model::Impl::expect_built(const char* caller) {
+  build_if_known();
   require(network->built(),
-          "[{}] the model has no variables yet, since the shape of its input is not known: call "
-          "build(shape), or fit first",
+          "[{}] the model has no variables yet, since the shape of its input is not known: begin "
+          "with an InputLayer, call build(shape), or fit first",
           caller);
 }
 
@@ -201,7 +227,7 @@ Dataset samples_of(const std::vector<Tensor>& x, const Tensor& y, const Tensor& 
             "[{}] x has {} samples, but a tensor of the shape {} is given with it", caller, samples,
             part.shape());
   }
-  return Dataset::from_tensors(std::move(parts));
+  return Dataset::from_tensor_slices(std::move(parts));
 }
 
 }  // namespace lockstep

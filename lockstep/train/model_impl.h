@@ -25,8 +25,10 @@ struct Model::Impl : VariableOwner, std::enable_shared_from_this<Model::Impl> {
   std::shared_ptr<Session> current;  // made when something first needs memory
   StepCache steps;
   std::optional<Balancer> balancer;          // where pieces follow the replicas' speeds
+  std::int64_t most_rows = 0;                // of evaluation, where more did not fit; 0: any
   std::vector<ValueType> built_for;          // batch of 1
   bool stopping = false;                     // a callback asked fit to end
+  bool stopped_in_epoch = false;             // fit ends before the steps of its epoch are done
   std::function<Progress()> progress;        // while fit runs
   std::function<Attribution()> attribution;  // the same
 
@@ -35,6 +37,7 @@ struct Model::Impl : VariableOwner, std::enable_shared_from_this<Model::Impl> {
   // Moves the model's values to another session.
   void move_to(std::shared_ptr<Session> session);
   StepRecipe recipe();
+  bool scales_loss() const { return !options.optimizer.loss_scale_variables().empty(); }
   // Steps that a loss scale has skipped so far.
   std::int64_t skipped_steps();
   // The step for a batch; UsageError where the mode needs a compiled model.
@@ -47,7 +50,9 @@ struct Model::Impl : VariableOwner, std::enable_shared_from_this<Model::Impl> {
   void build(std::span<const ValueType> inputs);
   // Says on its variables that they are this model's, so that functions find their memory.
   void own_variables();
-  void expect_built(const char* caller) const;
+  // Where the shapes of the inputs are known without data, it is built at once; UsageError else.
+  void expect_built(const char* caller);
+  void build_if_known();
 
   std::vector<Metric> metrics() const;  // the loss first
   std::vector<VariableRef> metric_variables() const;
@@ -60,6 +65,13 @@ struct Model::Impl : VariableOwner, std::enable_shared_from_this<Model::Impl> {
   void make_slots();
   NamedVariables checkpoint_variables(bool with_metrics);
   TensorFile gather(const NamedVariables& variables, const char* kind);
+  // Writes a checkpoint, or the weights alone. Where `keep_good`, a state with values that are not
+  // finite goes beside the file (not_finite_name), and what the file holds stays.
+  struct SaveOptions {
+    bool weights_only = false;
+    bool keep_good = false;
+  };
+  void save(const std::filesystem::path& file, const SaveOptions& options);
   // Checks the whole file before it sets anything. Returns where it was written, if inside fit. To
   // resume, it must have been written inside fit and under the seed that the model has, and
   // `accept` may refuse it.

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/profile/recorder.h"
 #include "lockstep/train/callbacks.h"
+#include "lockstep/train/figure.h"
 #include "lockstep/train/model.h"
 
 namespace lockstep {
@@ -25,7 +26,7 @@ std::string numbers(const Logs& logs) {
   std::string text;
   for (const auto& [name, value] : logs.items()) {
     if (name == "seconds" || name == "samples_per_s" || name == "lr") continue;
-    text += fmt::format("  {} {:.4f}", name, value);
+    text += "  " + name + " " + figure(value);
   }
   return text;
 }
@@ -35,7 +36,11 @@ class ProgressBarCallback final : public Callback {
   ProgressBarCallback(std::ostream& stream, ProgressBarOptions options)
       : stream_(stream), options_(options) {}
 
-  void on_train_begin(Model&, const FitInfo& info) override { info_ = info; }
+  bool shows_progress() const override { return true; }
+  void on_train_begin(Model&, const FitInfo& info) override {
+    info_ = info;
+    remarked_.clear();
+  }
 
   void on_epoch_begin(Model&, std::int64_t epoch) override {
     epoch_ = epoch;
@@ -46,7 +51,9 @@ class ProgressBarCallback final : public Callback {
   }
 
   bool looks_at_model(const Model&, std::int64_t) override {
-    return due_ = now_ns() - drawn_ns_ >= (options_.terminal ? kRedrawNs : kPlainLineNs);
+    const std::int64_t passed = now_ns() - drawn_ns_;
+    return due_ = options_.while_epoch_runs &&
+                  passed >= (options_.terminal ? kRedrawNs : kPlainLineNs);
   }
 
   void on_batch_end(Model& model, std::int64_t step, const BatchLogs& logs) override {
@@ -54,6 +61,7 @@ class ProgressBarCallback final : public Callback {
     if (!due_) return;
     const std::int64_t now = now_ns();
     drawn_ns_ = now;
+    write_remarks(model);
     const double seconds = static_cast<double>(now - begin_ns_) * 1e-9;
     const double rate =
         static_cast<double>(logs.samples_in_epoch() - samples_before_) / std::max(seconds, 1e-9);
@@ -67,7 +75,18 @@ class ProgressBarCallback final : public Callback {
           /*last=*/!options_.terminal);
   }
 
+  void on_warning(Model&, const std::string& message) override {
+    write("warning: " + message, /*last=*/true);
+  }
+
+  // The line of an epoch that was interrupted stays.
+  void on_train_end(Model&) override {
+    if (drawn_ > 0) stream_ << std::endl;
+    drawn_ = 0;
+  }
+
   void on_epoch_end(Model& model, std::int64_t, const Logs& logs) override {
+    write_remarks(model);
     write(fmt::format("{}{:.1f} s  {:.0f} samples/s{}  {}", head(), logs.at("seconds"),
                       logs.at("samples_per_s"), numbers(logs), summary(model.attribution())),
           /*last=*/true);
@@ -88,6 +107,15 @@ class ProgressBarCallback final : public Callback {
                        all);
   }
 
+  // Each once in a training, above the line of the epoch.
+  void write_remarks(const Model& model) {
+    for (const std::string& remark : model.remarks()) {
+      if (std::ranges::find(remarked_, remark) != remarked_.end()) continue;
+      write("note: " + remark, /*last=*/true);
+      remarked_.push_back(remark);
+    }
+  }
+
   // On a terminal, over the line before, whose rest is blanked out.
   void write(const std::string& line, bool last) {
     if (options_.terminal) {
@@ -97,13 +125,17 @@ class ProgressBarCallback final : public Callback {
     } else {
       stream_ << line;
     }
-    if (last) stream_ << '\n';
+    if (last) {
+      stream_ << '\n';
+      drawn_ = 0;
+    }
     stream_ << std::flush;
   }
 
   std::ostream& stream_;
   ProgressBarOptions options_;
   FitInfo info_;
+  std::vector<std::string> remarked_;
   std::int64_t epoch_ = 0;
   std::int64_t begin_ns_ = 0;
   std::int64_t drawn_ns_ = 0;

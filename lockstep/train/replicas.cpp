@@ -12,6 +12,7 @@
 #include "lockstep/device/cpu/affinity.h"
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/cuda/cuda_device.h"
+#include "lockstep/device/memory_error.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/profile/recorder.h"
 #include "lockstep/tensor/tensor.h"
@@ -307,6 +308,8 @@ void Replicas::rethrow(int replica) {
   };
   try {
     std::rethrow_exception(error);
+  } catch (const MemoryError& what) {
+    throw MemoryError(named(what));
   } catch (const UsageError& what) {
     throw UsageError(named(what));
   } catch (const DataError& what) {

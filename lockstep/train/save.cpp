@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/sliced_file.h"
 #include "lockstep/train/model_impl.h"
 
 namespace lockstep {
@@ -9,6 +10,7 @@ namespace lockstep {
 void Model::Impl::make_slots() {
   Graph scratch;
   const std::vector<VariableRef> parameters = network->trainable_variables();
+  if (parameters.empty()) return;
   std::vector<Value> stand_ins;
   for (const VariableRef& parameter : parameters) stand_ins.push_back(scratch.variable(parameter));
   options.optimizer.apply(scratch, parameters, stand_ins, scratch.scalar(1.0));
@@ -34,7 +36,7 @@ TensorFile Model::Impl::gather(const NamedVariables& variables, const char* kind
     contents.tensors[name] = session().get(variable);
   }
   contents.metadata = {{"format", "lockstep"},
-                       {"format_version", "1"},
+                       {"format_version", kCheckpointVersion},
                        {"kind", kind},
                        {"seed", std::to_string(options.seed)},
                        {"step", std::to_string(session().step)}};
@@ -44,7 +46,7 @@ TensorFile Model::Impl::gather(const NamedVariables& variables, const char* kind
 std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, LoadPurpose purpose,
                                           const std::function<void(const Progress&)>& accept) {
   expect_built("load");
-  const TensorFile contents = load_safetensors(file);
+  const TensorFile contents = load_tensors(file);
   expect_checkpoint(contents, file);
   const std::optional<Progress> where = read_progress(contents, file);
   const std::int64_t step = read_integer(contents.metadata, "step", file).value_or(0);
@@ -72,14 +74,28 @@ std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, Loa
   return where;
 }
 
+void Model::Impl::save(const std::filesystem::path& file, const SaveOptions& options) {
+  expect_built(options.weights_only ? "save_weights" : "save");
+  const PhaseScope checkpoint(session().phases(), Phase::Checkpoint);
+  TensorFile contents;
+  if (options.weights_only) {
+    contents = gather(with_names(network->variables()), "weights");
+  } else {
+    const std::optional<Progress> where = progress ? std::optional(progress()) : std::nullopt;
+    contents = gather(checkpoint_variables(where && where->mid_epoch()), "checkpoint");
+    if (where) write_progress(*where, contents);
+  }
+  const bool aside = options.keep_good && !first_not_finite(contents).empty();
+  save_safetensors(aside ? not_finite_name(file) : file, contents);
+}
+
 void Model::save_weights(const std::filesystem::path& file) const {
-  impl_->expect_built("save_weights");
-  save_safetensors(file, impl_->gather(with_names(variables()), "weights"));
+  impl_->save(file, {.weights_only = true});
 }
 
 void Model::load_weights(const std::filesystem::path& file, const LoadOptions& options) {
   impl_->expect_built("load_weights");
-  const TensorFile contents = load_safetensors(file);
+  const TensorFile contents = load_tensors(file);
   NamedVariables variables = with_names(this->variables());
   if (options.skip_mismatch) {
     std::erase_if(variables, [&](const auto& entry) {
@@ -94,13 +110,7 @@ void Model::load_weights(const std::filesystem::path& file, const LoadOptions& o
 }
 
 void Model::save(const std::filesystem::path& file) const {
-  impl_->expect_built("save");
-  const std::optional<Progress> where =
-      impl_->progress ? std::optional(impl_->progress()) : std::nullopt;
-  TensorFile contents =
-      impl_->gather(impl_->checkpoint_variables(where && where->mid_epoch()), "checkpoint");
-  if (where) write_progress(*where, contents);
-  save_safetensors(file, contents);
+  impl_->save(file, {});
 }
 
 void Model::load(const std::filesystem::path& file) {

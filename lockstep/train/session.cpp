@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/graph/ops/remark.h"
 #include "lockstep/passes/pipeline.h"
 #include "lockstep/passes/precision.h"
 #include "lockstep/strategy/distribute.h"
@@ -44,6 +45,9 @@ Session::Session(const SessionOptions& options)
     tracks_.push_back(&recorder_->track(fmt::format("replica {}", r)));
   }
   host_track_ = replicas_->threaded() ? &recorder_->track("host") : tracks_.front();
+  std::vector<const Track*> all(tracks_.begin(), tracks_.end());
+  if (replicas_->threaded()) all.push_back(host_track_);
+  phases_ = std::make_unique<PhaseClock>(std::move(all));
 }
 
 const KernelLibrary& Session::kernels(int replica) const {
@@ -55,9 +59,15 @@ Device* Session::batch_memory() const {
 }
 
 void Session::make_executors(std::span<ExecutorOrder> orders) {
+  const PhaseScope start(*phases_, Phase::Start);
   const DistributeOptions distribution{
       .replicas = size(), .buckets = replicas_->buckets(), .memory = &bucket_memory_};
   for (ExecutorOrder& order : orders) {
+    for (std::string& sentence : lockstep::remarks(order.graph)) {
+      if (std::ranges::find(remarks_, sentence) == remarks_.end()) {
+        remarks_.push_back(std::move(sentence));
+      }
+    }
     std::vector<std::unique_ptr<Pass>> passes;
     if (order.precision) passes.push_back(std::make_unique<MixedPrecision>(*order.precision));
     passes.push_back(std::make_unique<Distribute>(distribution));

@@ -6,11 +6,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/exec/executor.h"
 #include "lockstep/exec/state.h"
 #include "lockstep/kernels/kernel.h"
+#include "lockstep/profile/phase_clock.h"
 #include "lockstep/profile/recorder.h"
 #include "lockstep/strategy/distribute.h"
 #include "lockstep/train/replicas.h"
@@ -79,6 +81,11 @@ class Session {
   // does what the caller does for it (input, callbacks); else that stands on the track "host".
   Track& track(int replica) { return *tracks_[static_cast<std::size_t>(replica)]; }
   Track& host_track() { return *host_track_; }
+  // What of the time went into planning, validation and saving. make_executors counts as a start.
+  PhaseClock& phases() { return *phases_; }
+
+  // Sentences for the user that the graphs carried (graph/ops/remark.h), each once.
+  const std::vector<std::string>& remarks() const { return remarks_; }
 
   // Training steps run so far.
   std::int64_t step = 0;
@@ -98,7 +105,9 @@ class Session {
   std::unique_ptr<Recorder> recorder_;
   std::vector<Track*> tracks_;
   Track* host_track_;
+  std::unique_ptr<PhaseClock> phases_;
   std::vector<std::unique_ptr<State>> states_;  // one a replica
+  std::vector<std::string> remarks_;
   BucketMemory bucket_memory_;
   bool laid_out_ = false;
   std::uint64_t generation_ = 0;

@@ -207,6 +207,20 @@ void Step::run_together(Session& session, F&& f) {
   }
 }
 
+bool Step::fits(const Batch& batch) const {
+  const StepSignature& own = replicas.front()->signature();
+  const auto same = [](const ValueType& type, const Tensor& tensor) {
+    return type.dtype == tensor.dtype() && type.shape.rank() == tensor.shape().rank() &&
+           std::ranges::equal(type.shape.dims().subspan(1), tensor.shape().dims().subspan(1));
+  };
+  if (pieces.back().end != batch.size() || own.inputs.size() != batch.inputs.size()) return false;
+  for (std::size_t i = 0; i < own.inputs.size(); ++i) {
+    if (!same(own.inputs[i], batch.inputs[i])) return false;
+  }
+  if (own.mode == StepMode::Predict) return true;
+  return same(own.labels, batch.labels) && own.weighted == batch.sample_weight.defined();
+}
+
 void Step::wait() const {
   for (std::size_t i = 0; i < replicas.size(); ++i) replicas[i]->executor().wait(runs[i]);
 }
@@ -272,6 +286,7 @@ Step& StepCache::get(Session& session, const StepRecipe& recipe, const StepSigna
   step_.runs.assign(pieces.size(), 0);
   std::vector<ExecutorOrder> orders;
   std::vector<StepSignature> signatures;
+  std::optional<PhaseScope> start;  // while a step is traced and planned
   for (int r = 0; r < session.size(); ++r) {
     const auto i = static_cast<std::size_t>(r);
     StepSignature signature = whole;
@@ -286,6 +301,7 @@ Step& StepCache::get(Session& session, const StepRecipe& recipe, const StepSigna
     }
     step_.replicas[i] = find(r, signature);
     if (step_.replicas[i] != nullptr) continue;
+    if (!start) start.emplace(session.phases(), Phase::Start);
     const auto same = std::ranges::find(signatures, signature);
     Graph graph = same == signatures.end()
                       ? trace_step(recipe, signature)
@@ -330,6 +346,13 @@ void expect_class_numbers(const Tensor& labels, std::int64_t first_row) {
   });
 }
 
+void expect_batches(const char* caller, const Shape& input, const Shape& labels) {
+  require(input.rank() > 0 && labels.rank() > 0,
+          "[{}] elements of the data set are single samples (input {}, labels {}): call .batch(n) "
+          "on the data set",
+          caller, input, labels);
+}
+
 Batch split_element(std::span<const Tensor> element, std::size_t input_count, StepMode mode,
                     const char* caller) {
   const std::size_t given = element.size();
@@ -350,13 +373,14 @@ Batch split_element(std::span<const Tensor> element, std::size_t input_count, St
     if (given == input_count + 2) batch.sample_weight = element[input_count + 1];
   }
 
-  require(batch.inputs.front().shape().rank() > 0,
-          "[{}] input 0 is a scalar: the data set must be batched (Dataset::batch)", caller);
+  expect_batches(caller, batch.inputs.front().shape(),
+                 batch.labels.defined() ? batch.labels.shape() : batch.inputs.front().shape());
   const std::int64_t size = batch.size();
   const auto expect_size = [&](const Tensor& tensor, const std::string& what) {
     require(tensor.shape().rank() > 0 && tensor.shape()[0] == size,
-            "[{}] input 0 has {} samples, but {} is {}: give both for the same samples", caller,
-            size, what, tensor.shape());
+            "[{}] input 0 has {} samples, but {} is {}: give both for the same samples, and call "
+            ".batch(n) on a data set whose elements are single samples",
+            caller, size, what, tensor.shape());
   };
   for (std::size_t i = 1; i < input_count; ++i) {
     expect_size(batch.inputs[i], fmt::format("input {}", i));

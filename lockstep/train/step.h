@@ -111,6 +111,8 @@ struct Step {
   void run(Session& session, const Batch& batch);
   // Runs with what was fed before.
   void run_again(Session& session);
+  // Whether a batch has its shapes, so that the same step is run for it.
+  bool fits(const Batch& batch) const;
   // Until every replica has run it.
   void wait() const;
   // The same where nobody asks for results any more, nor for what went wrong.
@@ -152,6 +154,9 @@ class StepCache {
 // DataError, naming the row and the label, where one is not a whole number that can name a class.
 // Integers always can: whether they are in range is for the step to find out.
 void expect_class_numbers(const Tensor& labels, std::int64_t first_row = 0);
+
+// UsageError where an input and the labels of an element are those of a single sample.
+void expect_batches(const char* caller, const Shape& input, const Shape& labels);
 
 // The parts of an element of a data set: x…, y, sample_weight. UsageError, naming `caller`, where
 // their number, their batch sizes or the weights' type do not fit.

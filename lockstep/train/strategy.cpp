@@ -33,6 +33,13 @@ std::shared_ptr<Replicas> make_replicas(const MirroredOptions& options) {
                                                    .cuda = options.cuda});
 }
 
+MirroredOptions with_devices(std::vector<std::string> devices, MirroredOptions options) {
+  require(options.devices.empty(),
+          "[strategy] devices are given twice, as an argument and by name");
+  options.devices = std::move(devices);
+  return options;
+}
+
 }  // namespace
 
 int Strategy::num_replicas_in_sync() const {
@@ -70,6 +77,9 @@ MirroredStrategy::MirroredStrategy(MirroredOptions options)
     : Strategy({.replicas = make_replicas(options),
                 .balance = options.balance,
                 .check_replicas_every = options.check_replicas_every}) {}
+
+MirroredStrategy::MirroredStrategy(DeviceNames devices, MirroredOptions options)
+    : MirroredStrategy(with_devices(std::move(devices.values), std::move(options))) {}
 
 OneDeviceStrategy::OneDeviceStrategy(OneDeviceOptions options)
     : Strategy({.replicas = make_replicas(

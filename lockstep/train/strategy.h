@@ -7,10 +7,12 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/kernels/kernel.h"
@@ -25,6 +27,7 @@ class Function;
 struct FunctionOptions;
 class Replicas;
 class Session;
+class DistributedBatches;
 template <std::size_t Parts>
 class DistributedDataset;
 
@@ -108,10 +111,19 @@ struct MirroredOptions {
   CudaKernelOptions cuda = {};
 };
 
+// Names of devices as an argument: {"cpu:0", "cpu:1"}.
+struct DeviceNames {
+  template <std::convertible_to<std::string>... Name>
+  requires(sizeof...(Name) > 0) DeviceNames(const Name&... names) : values{names...} {}  // NOLINT
+  DeviceNames(std::vector<std::string> names) : values(std::move(names)) {}              // NOLINT
+  std::vector<std::string> values;
+};
+
 // One model on several devices of a machine: each replica works on its piece of every batch,
 // gradients are added up, and all make the same step.
 struct MirroredStrategy : Strategy {
   explicit MirroredStrategy(MirroredOptions options = {});
+  explicit MirroredStrategy(DeviceNames devices, MirroredOptions options = {});
 };
 
 struct OneDeviceOptions {
@@ -122,6 +134,10 @@ struct OneDeviceOptions {
 // Everything on one device.
 struct OneDeviceStrategy : Strategy {
   explicit OneDeviceStrategy(OneDeviceOptions options = {});
+  template <std::convertible_to<std::string> Text>
+  explicit OneDeviceStrategy(const Text& device, OneDeviceOptions options = {})
+      : OneDeviceStrategy(
+            OneDeviceOptions{.device = device, .logical_cpus = options.logical_cpus}) {}
 };
 
 }  // namespace lockstep

@@ -47,8 +47,10 @@ class TensorBoardCallback final : public Callback {
   }
 
   void on_train_end(Model&) override {
-    train_ = nullptr;
-    validation_ = nullptr;
+    for (std::unique_ptr<EventWriter>* writer : {&train_, &validation_}) {
+      if (*writer != nullptr) (*writer)->close();
+      *writer = nullptr;
+    }
   }
 
  private:

@@ -213,6 +213,7 @@ class Run {
     Model& model = jobs_[job].model;
     place(model.impl(), device);
     FitOptions options = jobs_[job].fit;
+    options.verbose = 0;  // the board shows all jobs
     options.callbacks.push_back(board_.callback(job));
     return model.fit(jobs_[job].batches, options);
   }

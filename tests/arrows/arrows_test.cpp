@@ -137,6 +137,9 @@ TEST(Arrows, OnlyTheProgramTalksToTerminalAndEnvironment) {
     EXPECT_EQ(violations(table, "lockstep/graph/a.cpp", line).size(), 1u) << line;
     EXPECT_TRUE(violations(table, "lockstep/cli/main.cpp", line).empty()) << line;
   }
+  EXPECT_TRUE(violations(documented(), "lockstep/train/verbose.cpp", "std::cout << 1;").empty());
+  EXPECT_EQ(violations(documented(), "lockstep/train/verbose.cpp", "std::exit(1);").size(), 1u);
+  EXPECT_EQ(violations(table, "lockstep/graph/verbose.cpp", "std::cout << 1;").size(), 1u);
   for (const char* line :
        {"// std::cout << 1;", "fail(\"call exit(1)\");", "std::snprintf(b, n, f);", "loop.exit(1);",
         "/* getenv( */", "bool at_exit(int);", "virtual void abort(const std::string& reason) = 0;",

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "cli/program.h"
+#include "cli/expect.h"
 #include "data/image_files.h"
 #include "lockstep/data/sources/example.h"
 #include "lockstep/data/sources/tfrecord.h"
@@ -11,18 +11,10 @@
 namespace lockstep {
 namespace {
 
-void expect_wrong_use(const Program& program, const std::string& arguments,
-                      const std::string& mention) {
-  const Outcome outcome = program.run(arguments);
-  EXPECT_EQ(outcome.code, 2) << arguments;
-  EXPECT_EQ(outcome.error_lines(), 1u) << arguments << "\n" << outcome.err;
-  EXPECT_NE(outcome.err.find(mention), std::string::npos) << arguments << "\n" << outcome.err;
-  EXPECT_TRUE(outcome.out.empty()) << arguments << "\n" << outcome.out;
-}
-
 double sum_of(const nlohmann::json& attribution) {
   double sum = 0;
-  for (const char* part : {"compute", "communication", "input", "wait", "host"}) {
+  for (const char* part :
+       {"compute", "communication", "input", "wait", "host", "start", "validation", "checkpoint"}) {
     sum += attribution.at(part).get<double>();
   }
   return sum;
@@ -30,7 +22,7 @@ double sum_of(const nlohmann::json& attribution) {
 
 TEST(Cli, WrongFlagsGetOneLineAndCodeTwo) {
   const Program program;
-  expect_wrong_use(program, "", "train, bench, plan, devices");
+  expect_wrong_use(program, "", "train, evaluate, predict, plot, find-lr, bench, plan, devices");
   expect_wrong_use(program, "levitate", "levitate");
   expect_wrong_use(program, "train --frobnicate", "--frobnicate");
   expect_wrong_use(program, "train --epochs many", "--epochs");
@@ -45,8 +37,6 @@ TEST(Cli, WrongFlagsGetOneLineAndCodeTwo) {
   expect_wrong_use(program, "train --replicas 1,2 --data synthetic", "--replicas 1,2");
   expect_wrong_use(program, "train --data synthetic --balance heavy", "--balance heavy");
   expect_wrong_use(program, "train --data synthetic --learning-rate-scaling cubic", "cubic");
-  expect_wrong_use(program, "train --data synthetic --replicas 2 --global-batch 31",
-                   "--global-batch 31");
   expect_wrong_use(program, "bench --cores 100000", "--cores");
   expect_wrong_use(program, "bench --precision float16", "mixed_float16, mixed_bfloat16");
   expect_wrong_use(program, "bench --global-batch 32 --batch-per-replica 16", "--global-batch 32");
@@ -96,6 +86,12 @@ TEST(Cli, DevicesNamesADriverThatIsTooOld) {
 #else
   GTEST_SKIP() << "built without CUDA";
 #endif
+}
+
+TEST(Cli, Tf32IsTheDefaultThatAFlagRefuses) {
+  const Program program;
+  EXPECT_EQ(program.run("bench --model mlp --steps 5 --no-tf32").code, 0);
+  EXPECT_EQ(program.run("bench --model mlp --steps 5 --tf32").code, 2);
 }
 
 TEST(Cli, BenchPrintsOneJsonObject) {
@@ -264,6 +260,32 @@ TEST(Cli, TrainWritesItsResultAndACheckpoint) {
   EXPECT_NEAR(sum_of(json.at("attribution")), 1.0, 1e-6);
   EXPECT_TRUE(std::filesystem::exists(program.folder() / json.at("checkpoint").get<std::string>()));
   EXPECT_FALSE(nlohmann::json::parse(program.text("trace.json")).empty());
+}
+
+TEST(Cli, TheTimeOfEveryReplicaHasEightParts) {
+  const std::vector<std::string> parts = {"compute", "communication", "input",      "wait",
+                                          "host",    "start",         "validation", "checkpoint"};
+  const Program program;
+  const Outcome outcome = program.run(
+      "train --model mlp --data synthetic --steps 4 --batch-per-replica 8 --replicas 2 --run-dir "
+      "run --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto expect_parts = [&](const nlohmann::json& attribution) {
+    EXPECT_EQ(attribution.size(), parts.size()) << attribution;
+    for (const std::string& part : parts) EXPECT_TRUE(attribution.contains(part)) << part;
+    EXPECT_NEAR(sum_of(attribution), 1.0, 1e-6);
+  };
+  const auto json = outcome.json();
+  expect_parts(json.at("attribution"));
+  ASSERT_EQ(json.at("by_replica").size(), 2u);
+  for (const auto& replica : json.at("by_replica")) expect_parts(replica.at("attribution"));
+  // The table of the report names them in this order, and no others.
+  std::istringstream report(outcome.err.substr(outcome.err.find("  replica ")));
+  std::vector<std::string> head(parts.size() + 2);
+  for (std::string& word : head) report >> word;
+  EXPECT_EQ(head.front(), "replica");
+  EXPECT_EQ(std::vector(head.begin() + 1, head.end() - 1), parts);
+  EXPECT_EQ(head.back(), "samples");
 }
 
 TEST(Cli, AResumedRunEndsWhereAnUninterruptedOneDoes) {

@@ -1,9 +1,12 @@
 // Runs the built program as a user's shell would, in a folder of its own.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +15,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -60,6 +64,85 @@ class Program {
 
  private:
   std::filesystem::path folder_;
+};
+
+// The program as a process of its own that can be signalled. Its standard output comes through a
+// pipe, so that a test waits for a line, not for a time.
+class RunningProgram {
+ public:
+  RunningProgram(const Program& program, const std::vector<std::string>& arguments) {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    id_ = fork();
+    if (id_ == 0) {
+      dup2(ends[1], STDOUT_FILENO);
+      close(ends[0]);
+      close(ends[1]);
+      const std::filesystem::path errors = program.folder() / ".err";
+      const int log = open(errors.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+      dup2(log, STDERR_FILENO);
+      std::vector<std::string> words = {LOCKSTEP_BINARY_DIR "/bin/lockstep"};
+      words.insert(words.end(), arguments.begin(), arguments.end());
+      std::vector<char*> pointers;
+      for (std::string& word : words) pointers.push_back(word.data());
+      pointers.push_back(nullptr);
+      if (chdir(program.folder().c_str()) == 0) execv(pointers[0], pointers.data());
+      _exit(127);
+    }
+    close(ends[1]);
+    output_ = ends[0];
+  }
+  ~RunningProgram() {
+    if (id_ > 0) {
+      kill(id_, SIGKILL);
+      waitpid(id_, nullptr, 0);
+    }
+    close(output_);
+  }
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+
+  // Reads until the output holds `text`; false where it ended before.
+  bool wait_for(const std::string& text) {
+    while (seen_.find(text) == std::string::npos) {
+      char buffer[4096];
+      const ssize_t count = read(output_, buffer, sizeof(buffer));
+      if (count <= 0) return false;
+      seen_.append(buffer, static_cast<std::size_t>(count));
+    }
+    return true;
+  }
+  void signal(int number) const { kill(id_, number); }
+  // Until its handler of a signal has run, which gives the signal up; or until it ended.
+  void wait_until_handled(int number) const {
+    const std::string status = "/proc/" + std::to_string(id_) + "/status";
+    for (bool caught = true; caught;) {
+      std::ifstream stream(status);
+      caught = false;
+      for (std::string line; std::getline(stream, line);) {
+        if (!line.starts_with("SigCgt:")) continue;
+        caught = (std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1U) != 0;
+      }
+    }
+  }
+  // Its exit code, or 128 + the signal that ended it, as a shell has it.
+  int wait() {
+    while (wait_for(std::string(1, '\0'))) {  // never printed: to the end
+    }
+    int status = 0;
+    waitpid(id_, &status, 0);
+    id_ = -1;
+    signalled_ = WIFSIGNALED(status);
+    return signalled_ ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  bool ended_by_signal() const { return signalled_; }
+  const std::string& output() const { return seen_; }
+
+ private:
+  pid_t id_ = -1;
+  int output_ = -1;
+  bool signalled_ = false;
+  std::string seen_;
 };
 
 }  // namespace lockstep

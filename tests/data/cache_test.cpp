@@ -82,7 +82,7 @@ TEST(Cache, KeepsTheOrderOfEpoch0WhoeverFillsIt) {
 }
 
 TEST(Cache, RowsOfATableStayRows) {
-  const Dataset table = Dataset::from_tensors({Tensor::of(count_up(20), {20})});
+  const Dataset table = Dataset::from_tensor_slices({Tensor::of(count_up(20), {20})});
   const Dataset shuffled = table.shuffle({.seed = 1});
   for (const std::uint64_t epoch : {0, 3}) {
     const Dataset by_elements =

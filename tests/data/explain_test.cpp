@@ -2,15 +2,19 @@
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <thread>
 
 #include "data/positions.h"
 #include "lockstep/data/explain.h"
 #include "lockstep/data/node.h"
 #include "lockstep/data/tuner.h"
 #include "lockstep/profile/recorder.h"
+#include "temporary_folder.h"
 
 namespace lockstep {
 namespace {
+
+namespace fs = std::filesystem;
 
 // Keeps a core busy until the clock has moved on: a cost that can be counted on.
 Element slow(const Element& element) {
@@ -21,7 +25,7 @@ Element slow(const Element& element) {
 }
 
 Dataset numbers(std::int64_t count) {
-  return Dataset::from_tensors({Tensor::of(count_up(count), {count})});
+  return Dataset::from_tensor_slices({Tensor::of(count_up(count), {count})});
 }
 
 const StageReport& stage(const PipelineReport& report, const std::string& name) {
@@ -103,14 +107,32 @@ TEST(Explain, SpansGoToATrackForEachThread) {
 
 class Clockwork {
  public:
-  Clockwork() : runtime_({.cores = 4, .memory_bytes = 1000}, host(), nullptr), stage_("map") {}
+  explicit Clockwork(int cores = 4,
+                     std::shared_ptr<PipelineTuning> tuning = std::make_shared<PipelineTuning>())
+      : runtime_({.cores = cores, .memory_bytes = 1000}, host(), nullptr, std::move(tuning)),
+        stage_("map") {
+    stage_.key = "0 map";
+  }
 
   // A second passes, in which the consumer waits and threads are busy.
   void pass(ThreadTuner& tuner, double waiting, double busy_threads) {
+    runtime_.consumer_wait.begin(now_);
+    runtime_.consumer_wait.end(now_ + static_cast<std::int64_t>(waiting * 1e9));
     now_ += 1'000'000'000;
-    runtime_.consumer_wait_ns += static_cast<std::int64_t>(waiting * 1e9);
     stage_.busy_ns += static_cast<std::int64_t>(busy_threads * 1e9);
     stage_.items += 100;
+    stage_.made += 100;
+    tuner.look(now_);
+  }
+
+  // An element is made, for which the consumer waits, and looked at.
+  void make(ThreadTuner& tuner, std::int64_t cost_ns) {
+    runtime_.consumer_wait.begin(now_);
+    now_ += cost_ns;
+    runtime_.consumer_wait.end(now_);
+    stage_.busy_ns += cost_ns;
+    ++stage_.items;
+    ++stage_.made;
     tuner.look(now_);
   }
 
@@ -123,12 +145,13 @@ TEST(Autotune, ThreadsFollowTheConsumerAndSettle) {
   Clockwork clock;
   ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
   EXPECT_EQ(tuner.threads(), 1);
+  clock.pass(tuner, 0.0, 0.5);  // what the first elements cost is known, and nobody waits for them
+  EXPECT_EQ(tuner.threads(), 1);
   clock.pass(tuner, 0.5, 1.0);
   EXPECT_EQ(tuner.threads(), 2);
-  clock.pass(tuner, 0.5, 1.0);  // the consumer waits, but not for this stage
+  clock.pass(tuner, 0.3, 1.0);  // the consumer waits, but not for this stage
   EXPECT_EQ(tuner.threads(), 2);
   clock.pass(tuner, 0.4, 2.0);
-  clock.pass(tuner, 0.3, 3.0);
   EXPECT_EQ(tuner.threads(), 4);
   clock.pass(tuner, 0.3, 4.0);  // there are no more cores
   EXPECT_EQ(tuner.threads(), 4);
@@ -140,13 +163,174 @@ TEST(Autotune, ThreadsFollowTheConsumerAndSettle) {
   EXPECT_EQ(tuner.threads(), 4);
   clock.pass(tuner, 0.0, 1.0);
   EXPECT_EQ(tuner.threads(), 4);
-  ASSERT_EQ(clock.stage_.decisions().size(), 5u);
+  ASSERT_EQ(clock.stage_.decisions().size(), 4u);
   EXPECT_TRUE(contains(clock.stage_.decisions()[0], "2 threads: the consumer waited"))
       << clock.stage_.decisions()[0];
 
   ThreadTuner fixed(clock.runtime_, clock.stage_, clock.stage_.busy_ns, 3, clock.now_);
   clock.pass(fixed, 0.9, 3.0);
   EXPECT_EQ(fixed.threads(), 3);
+}
+
+TEST(Autotune, AllThreadsAreAtWorkAfterTheFirstElements) {
+  constexpr std::int64_t kDecoding = 2'000'000;  // ns: a photo
+  Clockwork clock(16);
+  ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
+  for (int i = 0; i < 4; ++i) clock.make(tuner, kDecoding);
+  EXPECT_EQ(tuner.threads(), 16);
+  EXPECT_LE(clock.now_, 300'000'000 / 16) << "of what may pass until then";
+  EXPECT_TRUE(contains(clock.stage_.decisions().at(0), "16 threads: the consumer waited"))
+      << clock.stage_.decisions()[0];
+
+  Clockwork slow(16);  // one element that takes long is enough
+  ThreadTuner after_one(slow.runtime_, slow.stage_, slow.stage_.busy_ns, AUTOTUNE, slow.now_);
+  slow.make(after_one, 100'000'000);
+  EXPECT_EQ(after_one.threads(), 16);
+}
+
+// The consumer has not got a single batch yet: what it has waited for so far counts.
+TEST(Autotune, AWaitThatHasNotEndedCounts) {
+  Clockwork clock(16);
+  clock.now_ = 1;
+  clock.runtime_.consumer_wait.begin(clock.now_);
+  ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
+  for (int i = 0; i < 4; ++i) {
+    clock.now_ += 2'000'000;
+    clock.stage_.busy_ns += 2'000'000;
+    ++clock.stage_.made;
+    tuner.look(clock.now_);
+  }
+  EXPECT_EQ(clock.runtime_.consumer_wait.ended(), 0);
+  EXPECT_EQ(tuner.threads(), 16);
+}
+
+// Who asks while a wait ends is told the same as before and after.
+TEST(Autotune, AWaitThatEndsMeanwhileCountsOnce) {
+  constexpr std::int64_t kWait = 1000;
+  constexpr int kRounds = 2000;
+  WaitClock clock;
+  std::atomic<int> begun = 0;
+  std::atomic<int> ended = 0;
+  std::thread consumer([&] {
+    for (int round = 1; round <= kRounds; ++round) {
+      while (begun < round) std::this_thread::yield();
+      clock.end(1 + round * kWait);
+      ended = round;
+    }
+  });
+  int wrong = 0;
+  for (int round = 1; round <= kRounds; ++round) {
+    const std::int64_t now = 1 + round * kWait;
+    clock.begin(now - kWait);
+    begun = round;
+    do {
+      if (clock.until(now) != round * kWait) ++wrong;
+    } while (ended < round);
+  }
+  consumer.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(clock.ended(), kRounds * kWait);
+}
+
+TEST(Autotune, CheapElementsAreNotWorthThreads) {
+  Clockwork clock(16);
+  ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
+  clock.make(tuner, 400'000);  // the first one, which opens files
+  for (int i = 0; i < 5; ++i) clock.make(tuner, 1'000);
+  EXPECT_EQ(tuner.threads(), 1);
+  Clockwork some(16);
+  ThreadTuner few(some.runtime_, some.stage_, some.stage_.busy_ns, AUTOTUNE, some.now_);
+  for (int i = 0; i < 5; ++i) some.make(few, 20'000);
+  EXPECT_EQ(few.threads(), 4);
+}
+
+TEST(Autotune, ThreadsThatOnlyQueueForTheInputGo) {
+  Clockwork clock(16);
+  ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
+  for (int i = 0; i < 4; ++i) clock.make(tuner, 2'000'000);
+  ASSERT_EQ(tuner.threads(), 16);
+  clock.pass(tuner, 0.9, 2.0);
+  EXPECT_EQ(tuner.threads(), 3);
+}
+
+TEST(Autotune, TheNextPassBeginsWithWhatWasLearned) {
+  const auto tuning = std::make_shared<PipelineTuning>();
+  {
+    Clockwork clock(16, tuning);
+    ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
+    for (int i = 0; i < 4; ++i) clock.make(tuner, 2'000'000);
+    for (int i = 0; i < 3; ++i) clock.pass(tuner, 0.0, 8.0);
+    ASSERT_EQ(tuner.threads(), 13);
+  }
+  Clockwork next(16, tuning);
+  ThreadTuner tuner(next.runtime_, next.stage_, next.stage_.busy_ns, AUTOTUNE, next.now_);
+  EXPECT_EQ(tuner.threads(), 13);
+  Clockwork smaller(4, tuning);
+  ThreadTuner fewer(smaller.runtime_, smaller.stage_, smaller.stage_.busy_ns, AUTOTUNE, 0);
+  EXPECT_EQ(fewer.threads(), 4) << "no more than there are cores";
+  Clockwork fixed(16, tuning);
+  ThreadTuner asked(fixed.runtime_, fixed.stage_, fixed.stage_.busy_ns, 2, 0);
+  EXPECT_EQ(asked.threads(), 2) << "as it was asked for";
+}
+
+TEST(Autotune, QueuesBeginAsLongAsTheyWereIfTheBudgetHasIt) {
+  const auto tuning = std::make_shared<PipelineTuning>();
+  tuning->set("0 map", {.queue = 8, .element_bytes = 100});
+  Clockwork clock(4, tuning);
+  {
+    BufferTuner tuner(clock.runtime_, clock.stage_, AUTOTUNE);
+    EXPECT_EQ(tuner.elements(), 8u);
+    EXPECT_EQ(clock.runtime_.reserved(), 600u);
+  }
+  EXPECT_EQ(clock.runtime_.reserved(), 0u);
+  tuning->set("0 map", {.queue = 8, .element_bytes = 1000});
+  BufferTuner tuner(clock.runtime_, clock.stage_, AUTOTUNE);
+  EXPECT_EQ(tuner.elements(), 2u);
+}
+
+TEST(Autotune, WhatWasLearnedTravelsInAFile) {
+  const TemporaryFolder folder;
+  PipelineTuning learned;
+  learned.set("0 prefetch", {.queue = 8, .element_bytes = 38535168});
+  learned.set("0 prefetch/0 batch/0 map read images", {.threads = 16});
+  learned.save(fs::path(folder.path()) / "tuning");
+  PipelineTuning read;
+  ASSERT_TRUE(read.load(fs::path(folder.path()) / "tuning"));
+  EXPECT_EQ(read.text(), learned.text());
+  EXPECT_EQ(read.of("0 prefetch/0 batch/0 map read images").threads, 16);
+  EXPECT_EQ(read.of("0 prefetch").queue, 8);
+  EXPECT_EQ(read.of("0 shuffle"), StageTuning());
+
+  EXPECT_FALSE(read.load(fs::path(folder.path()) / "none"));
+  const std::string text = learned.text();
+  for (std::size_t length = 0; length < text.size(); ++length) {
+    PipelineTuning cut;
+    const bool whole_lines = cut.read(text.substr(0, length));
+    EXPECT_TRUE(!whole_lines || text[length - 1] == '\n') << length;
+  }
+  EXPECT_FALSE(read.read("lockstep pipeline tuning 1\n-3 threads, queue 0 of 0 bytes: x\n"));
+  EXPECT_EQ(read.text(), learned.text()) << "what cannot be read changes nothing";
+  EXPECT_THROW(learned.save(fs::path(folder.path()) / "no" / "tuning"), DataError);
+}
+
+TEST(Autotune, APassOfADataSetBeginsWithTheThreadsOfTheOneBefore) {
+  const Dataset dataset =
+      numbers(64).map(slow, {.parallel = AUTOTUNE, .name = "slow"}).with_budget({.cores = 3});
+  int threads = 0;
+  {
+    const auto first = dataset.iterator();
+    while (first->next()) {
+    }
+    threads = stage(first->report(), "map slow").threads;
+    EXPECT_GT(threads, 1);
+  }
+  const auto second = dataset.iterator(1);
+  EXPECT_EQ(stage(second->report(), "map slow").threads, threads);
+  EXPECT_EQ(dataset.tuning()->of("0 map slow").threads, threads);
+  const Dataset again =
+      numbers(64).map(slow, {.parallel = AUTOTUNE, .name = "slow"}).with_budget({.cores = 3});
+  EXPECT_EQ(stage(again.with_tuning(dataset.tuning()).iterator()->report(), "map slow").threads,
+            threads);
 }
 
 TEST(Autotune, SaysWhyItLeftThingsAsTheyWere) {
@@ -238,7 +422,10 @@ class TunedInterleave {
     return [this, end = taken_ + count] { return taken_ == end; };
   }
   auto waiting() {
-    return [this](const Element&) { runtime_->consumer_wait_ns += 1'000'000'000; };
+    return [this](const Element&) {
+      runtime_->consumer_wait.begin(0);
+      runtime_->consumer_wait.end(1'000'000'000);
+    };
   }
 
   static constexpr std::int64_t kEach = 5000;

@@ -119,6 +119,101 @@ TEST_F(ImageDirectoryTest, GivesLabelsAsAsked) {
   EXPECT_THROW(with({.labels = ImageLabels::Given, .given_labels = {1}}), UsageError);
 }
 
+TEST_F(ImageDirectoryTest, WhatSystemsLeaveBehindIsNoClassAndNoPicture) {
+  write_animals();
+  write_grey(".ipynb_checkpoints/c0.png", 1);
+  write_grey("__MACOSX/cat/c0.png", 1);
+  write_grey("cat/.thumbnails/c0.png", 1);
+  write_grey("cat/._c0.png", 1);
+  write("cat/Thumbs.db", {});
+  const ImageDirectory animals = image_dataset_from_directory(folder_);
+  EXPECT_EQ(animals.class_names, (std::vector<std::string>{"ape", "cat", "dog"}));
+  EXPECT_EQ(animals.files.size(), 15u);
+  TemporaryFolder only_hidden;
+  fs::create_directories(fs::path(only_hidden.path()) / ".git");
+  fs::copy_file(folder_ / "cat" / "c0.png", fs::path(only_hidden.path()) / ".git" / "c0.png");
+  EXPECT_FALSE(is_image_directory(only_hidden.path()));
+}
+
+TEST_F(ImageDirectoryTest, AnotherFolderTakesTheNumbersOfTheClassesTrainedOn) {
+  for (const char* name : {"train/ape/1.png", "train/cat/1.png", "train/dog/1.png"}) {
+    write_grey(name, 1);
+  }
+  write_grey("val/dog/7.png", 7);
+  fs::create_directories(folder_ / "val" / "cat");  // has none, and ape is not there
+  const std::vector<std::string> classes =
+      image_dataset_from_directory(folder_ / "train").class_names;
+  const ImageDirectoryOptions options{.known_classes = classes};
+  const ImageDirectory val = image_dataset_from_directory(folder_ / "val", options);
+  EXPECT_EQ(val.class_names, classes);
+  EXPECT_EQ(seen_in(val.dataset), (Seen{{7, 2}}));
+  const ImageDirectoryOptions categorical{.label_mode = LabelMode::Categorical,
+                                          .known_classes = classes};
+  EXPECT_EQ(
+      image_dataset_from_directory(folder_ / "val", categorical).dataset.element_spec()[1].shape,
+      Shape({32, 3}));
+
+  write_grey("val/emu/1.png", 1);
+  const std::string message =
+      message_of<DataError>([&] { image_dataset_from_directory(folder_ / "val", options); });
+  EXPECT_TRUE(contains(message, "no class emu among the 3") && contains(message, "ape, cat, dog"))
+      << message;
+  fs::remove_all(folder_ / "val" / "emu");
+  fs::remove_all(folder_ / "val" / "dog");
+  EXPECT_TRUE(contains(
+      message_of<DataError>([&] { image_dataset_from_directory(folder_ / "val", options); }),
+      "no JPEG or PNG of any class"));
+  EXPECT_THROW(image_dataset_from_directory(folder_ / "val",
+                                            {.class_names = {"cat"}, .known_classes = {"cat"}}),
+               UsageError);
+}
+
+TEST_F(ImageDirectoryTest, ALoneClassIsRefusedUnlessItIsNamed) {
+  write_grey("train/cat/1.png", 1);
+  write_grey("train/dog/1.png", 1);
+  const std::string message = message_of<DataError>([&] { image_dataset_from_directory(folder_); });
+  EXPECT_TRUE(contains(message, "train is its only class")) << message;
+  EXPECT_EQ(image_dataset_from_directory(folder_, {.class_names = {"train"}}).files.size(), 2u);
+  EXPECT_EQ(image_dataset_from_directory(folder_, {.label_mode = LabelMode::None}).files.size(),
+            2u);
+}
+
+TEST_F(ImageDirectoryTest, FoldersForTrainingAndValidationAreFound) {
+  EXPECT_FALSE(find_image_folders(folder_));
+  write_grey("train/cat/1.png", 1);
+  write_grey("train/dog/1.png", 1);
+  const auto alone = find_image_folders(folder_);
+  ASSERT_TRUE(alone);
+  EXPECT_EQ(alone->train, folder_ / "train");
+  EXPECT_FALSE(alone->validation);
+  write_grey("test/unlabelled.png", 1);  // has no folders of classes
+  EXPECT_FALSE(find_image_folders(folder_)->validation);
+  write_grey("val/dog/1.png", 1);
+  EXPECT_EQ(find_image_folders(folder_)->validation, folder_ / "val");
+
+  const auto classes = find_image_folders(folder_ / "train");
+  ASSERT_TRUE(classes);
+  EXPECT_EQ(classes->train, folder_ / "train");
+  EXPECT_FALSE(classes->validation);
+}
+
+TEST_F(ImageDirectoryTest, LinksToFilesAreReadAndLinksToFoldersIfAsked) {
+  write_animals();
+  write_grey("elsewhere.png", 50);
+  fs::create_directories(folder_.string() + "-far");
+  fs::copy_file(folder_ / "elsewhere.png", folder_.string() + "-far/x.png");
+  fs::create_symlink(folder_ / "elsewhere.png", folder_ / "cat" / "link.png");
+  fs::create_directory_symlink(folder_.string() + "-far", folder_ / "cat" / "far");
+  EXPECT_EQ(image_dataset_from_directory(folder_).files.size(), 16u);
+  EXPECT_EQ(image_dataset_from_directory(folder_, {.follow_links = true}).files.size(), 17u);
+  fs::remove_all(folder_.string() + "-far");
+
+  fs::remove(folder_ / "elsewhere.png");
+  const std::string message = message_of<DataError>([&] { image_dataset_from_directory(folder_); });
+  EXPECT_TRUE(contains(message, "link.png: the link leads to no file")) << message;
+  EXPECT_EQ(image_dataset_from_directory(folder_, {.on_error = OnError::Skip}).files.size(), 15u);
+}
+
 TEST_F(ImageDirectoryTest, ASplitGivesEveryFileToOneOfTheTwo) {
   write_animals();
   for (const bool shuffled : {true, false}) {
@@ -142,6 +237,7 @@ TEST_F(ImageDirectoryTest, ASplitGivesEveryFileToOneOfTheTwo) {
 TEST_F(ImageDirectoryTest, ColoursCropAndSizeAreAsAsked) {
   write("a/wide.jpg", make_jpeg(64, 32));
   const auto one = [&](ImageDirectoryOptions options) {
+    options.class_names = {"a"};
     options.batch_size = std::nullopt;
     options.height = 16;
     options.width = 16;
@@ -176,8 +272,12 @@ TEST_F(ImageDirectoryTest, LongAndShortFilesInTurnsAreEachReadAlone) {
   for (std::size_t i = 0; i < files.size(); ++i) {
     write("a/" + std::to_string(i) + ".jpg", files[i]);
   }
-  const ImageDirectoryOptions options{
-      .batch_size = std::nullopt, .height = 24, .width = 24, .shuffle = false, .parallel = 1};
+  const ImageDirectoryOptions options{.class_names = {"a"},
+                                      .batch_size = std::nullopt,
+                                      .height = 24,
+                                      .width = 24,
+                                      .shuffle = false,
+                                      .parallel = 1};
   const std::vector<Element> read = all_of(image_dataset_from_directory(folder_, options).dataset);
   ASSERT_EQ(read.size(), files.size());
   for (std::size_t i = 0; i < files.size(); ++i) {

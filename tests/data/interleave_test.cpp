@@ -223,9 +223,32 @@ TEST(Interleave, AnErrorOutsideComesBehindWhatWasOpenedBefore) {
 }
 
 TEST(Interleave, CanBeDroppedAtAnyMoment) {
-  const Dataset dataset =
-      interleaved({9, 1, 9, 1, 0, 2, 5, 3}, {.cycle = 3, .parallel = 4}).prefetch(2);
-  for (std::size_t taken = 0; taken < 30; ++taken) rest_of(*dataset.iterator(), taken);
+  const std::vector<std::int64_t> lengths = {9, 1, 9, 1, 0, 2, 5, 3};
+  const std::vector<std::int64_t> all = expected(lengths, 3, 1);
+  auto running = std::make_shared<std::atomic<int>>(0);
+  const std::weak_ptr<std::atomic<int>> held = running;
+  std::optional<Dataset> dataset =
+      Dataset::range(std::ssize(lengths))
+          .interleave(
+              [running, open = numbers_from(lengths)](const Element& element) {
+                ++*running;
+                Dataset inner = open(element);
+                --*running;
+                return inner;
+              },
+              {.cycle = 3, .parallel = 4})
+          .prefetch(2);
+  for (std::size_t taken = 0; taken <= all.size() + 1; ++taken) {
+    auto iterator = dataset->iterator();
+    const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(taken, all.size()));
+    EXPECT_EQ(numbers_of(rest_of(*iterator, taken)), std::vector(all.begin(), end));
+    iterator.reset();
+    EXPECT_EQ(*running, 0) << "dropped behind " << taken << ", a function runs on";
+  }
+  EXPECT_EQ(numbers_of(*dataset), all) << "the data set itself is as it was";
+  running.reset();
+  dataset.reset();
+  EXPECT_TRUE(held.expired()) << "somebody still holds the function";
 }
 
 TEST(Interleave, IsMeasuredAsOneHoweverManyAreOpened) {

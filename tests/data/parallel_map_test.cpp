@@ -17,7 +17,7 @@ namespace {
 Dataset numbers(std::int64_t count) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = i;
-  return Dataset::from_tensors({Tensor::of(values, {count})});
+  return Dataset::from_tensor_slices({Tensor::of(values, {count})});
 }
 
 std::vector<double> all(Iterator& iterator) {

@@ -75,6 +75,7 @@ inline void expect_positions_hold(const Variants& variants, std::uint64_t epoch 
     if (k % stride == 0 || k == all.size()) {
       const std::size_t to = (from + 1) % datasets.size();
       const std::string position = iterator->save();
+      const IteratorState state = iterator->save_state();
       auto restored = datasets[to].iterator(epoch + 1);
       restored->restore(position);
       const std::size_t some = std::min<std::size_t>(3, all.size() - k);
@@ -87,9 +88,9 @@ inline void expect_positions_hold(const Variants& variants, std::uint64_t epoch 
           << variants.name << ", from " << to << " to " << from << ", behind " << k + some;
       ASSERT_TRUE(same_elements(rest_of(*restored), std::span(all).subspan(k + some)))
           << variants.name << ", from " << from << " to " << to << ", behind " << k + some;
-      // Go on in the other one.
+      // Go on in the other one, from the same position with its elements beside it.
       iterator = datasets[to].iterator();
-      iterator->restore(position);
+      iterator->restore_state(state);
       from = to;
     }
     ASSERT_EQ(iterator->next().has_value(), k < all.size()) << variants.name << " at " << k;

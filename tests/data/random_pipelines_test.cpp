@@ -33,7 +33,7 @@ class Drawn {
       return Dataset::range(count);
     }
     name_ = fmt::format("tensors({})", count);
-    return Dataset::from_tensors({Tensor::of(count_up(count), {count})});
+    return Dataset::from_tensor_slices({Tensor::of(count_up(count), {count})});
   }
 
   int parallel() const { return threads_; }

@@ -14,7 +14,7 @@ constexpr std::int64_t kSamples = 53;
 Dataset pipeline(std::int64_t batch) {
   std::vector<std::int64_t> values;
   for (std::int64_t i = 0; i < kSamples; ++i) values.push_back(i);
-  return Dataset::from_tensors({Tensor::of(values, {kSamples})})
+  return Dataset::from_tensor_slices({Tensor::of(values, {kSamples})})
       .shard()
       .map([](const Element& element) { return element; })
       .shuffle({.buffer = 7, .seed = 3})

@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 
 Dataset rows(std::int64_t count) {
-  return Dataset::from_tensors({Tensor::of(count_up(count), {count})});
+  return Dataset::from_tensor_slices({Tensor::of(count_up(count), {count})});
 }
 
 std::vector<std::int64_t> every(std::int64_t count, std::int64_t of, std::int64_t from) {

@@ -70,7 +70,7 @@ std::vector<std::int64_t> drawn(std::vector<std::int64_t> input, std::size_t buf
 
 TEST(Shuffle, DrawsTheSameHoweverManyAreAskedForAtOnce) {
   for (const std::int64_t rows : {1, 63, 64, 65, 300}) {
-    const Dataset input = Dataset::from_tensors({Tensor::of(count_up(rows), {rows})});
+    const Dataset input = Dataset::from_tensor_slices({Tensor::of(count_up(rows), {rows})});
     for (const std::int64_t buffer : {1, 2, 63, 64, 65, 100, 1000}) {
       const std::vector<std::int64_t> expected =
           drawn(count_up(rows), static_cast<std::size_t>(buffer), 7, 2);

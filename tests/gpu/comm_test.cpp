@@ -265,7 +265,7 @@ int miss_a_step_over_nccl(int rank, const std::filesystem::path& folder) {
   const auto comm = join_nccl(rank, *device, folder, std::chrono::seconds(6));
   Graph graph;
   graph.output("sum", all_reduce(graph.input("x", {DType::F32, Shape{1000}})));
-  const KernelLibrary kernels = make_cuda_kernels(*device);
+  const KernelLibrary kernels = make_cuda_kernels(*device, {.allow_tf32 = false});
   State state(*device, 1);
   Executor executor(make_plan(std::move(graph), kernels), kernels, state,
                     {.compute_comm = comm.get()});

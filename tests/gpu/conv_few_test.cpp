@@ -184,7 +184,7 @@ OpCase stem() {
                 const BatchNormResult norm = batch_norm(x, in[2], in[3]);
                 return std::vector<Value>{relu(norm.y), norm.mean, norm.variance};
               },
-          .small_tolerance = 5e-2};
+          .turns_signs = true};
 }
 
 // Writes a file of choices anew with those about ways changed; says how many there were.

@@ -65,7 +65,8 @@ inline KernelLibrary kernels_of_tests(const CudaKernelOptions& options) {
 }
 
 inline const KernelLibrary& gpu_kernels() {
-  static const KernelLibrary library = kernels_of_tests({.plan_cache = kept_plans()});
+  static const KernelLibrary library =
+      kernels_of_tests({.allow_tf32 = false, .plan_cache = kept_plans()});
   return library;
 }
 

@@ -1,7 +1,10 @@
 // Training on the GPU: as on the CPU, on one replica or several that share it, and again the same.
+#include <cmath>
+
 #include "gpu/gpu.h"
 #include "lockstep/lockstep.h"
 #include "temporary_folder.h"
+#include "train/parts.h"
 #include "train/replica_runs.h"
 
 namespace lockstep::testing {
@@ -10,9 +13,9 @@ namespace {
 constexpr int kEpochs = 6;
 
 Sequential small_cnn() {
-  return Sequential({Conv2D({.filters = 6, .kernel = 3, .activation = "relu"}),
-                     BatchNormalization({.synchronized = true}), MaxPool2D({.pool = 2}), Flatten(),
-                     Dense({.units = 16, .activation = "relu"}), Dropout({.rate = 0.2}),
+  return Sequential({Conv2D({.filters = 6, .kernel_size = 3, .activation = "relu"}),
+                     BatchNormalization({.synchronized = true}), MaxPooling2D({.pool_size = 2}),
+                     Flatten(), Dense({.units = 16, .activation = "relu"}), Dropout({.rate = 0.2}),
                      Dense({.units = 4})});
 }
 
@@ -29,8 +32,9 @@ Trained train(const std::vector<std::string>& devices,
   Sequential model = small_cnn();
   LossesOf losses;
   model.compile(
-      {.strategy = MirroredStrategy(
-           {.devices = devices, .check_replicas_every = 1, .cuda = {.plan_cache = plan_cache}}),
+      {.strategy = MirroredStrategy({.devices = devices,
+                                     .check_replicas_every = 1,
+                                     .cuda = {.allow_tf32 = false, .plan_cache = plan_cache}}),
        .optimizer = Adam({.learning_rate = 0.01}),
        .loss = SparseCategoricalCrossentropy({.from_logits = true}),
        .metrics = {SparseCategoricalAccuracy()},
@@ -73,15 +77,16 @@ TEST(GpuTraining, RunningAheadGivesTheBitsOfStepByStep) {
     std::vector<std::vector<float>> weights[2];
     for (const bool ahead : {false, true}) {
       Sequential model = small_cnn();
-      model.compile({.strategy = MirroredStrategy(
-                         {.devices = devices, .cuda = {.plan_cache = folder / "plans"}}),
-                     .optimizer = Adam({.learning_rate = 0.01}),
-                     .loss = SparseCategoricalCrossentropy({.from_logits = true}),
-                     .seed = 5});
+      model.compile(
+          {.strategy = MirroredStrategy(
+               {.devices = devices, .cuda = {.allow_tf32 = false, .plan_cache = folder / "plans"}}),
+           .optimizer = Adam({.learning_rate = 0.01}),
+           .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+           .seed = 5});
       const auto keep = [&](Model&, std::int64_t, const BatchLogs& logs) {
         losses[ahead].push_back(logs.loss());
       };
-      const Dataset batches = Dataset::from_tensors({samples.x, samples.y})
+      const Dataset batches = Dataset::from_tensor_slices({samples.x, samples.y})
                                   .shuffle({.buffer = 150, .seed = 3})
                                   .batch(40)
                                   .prefetch();
@@ -93,8 +98,7 @@ TEST(GpuTraining, RunningAheadGivesTheBitsOfStepByStep) {
       weights[ahead] = weights_of(model);
       const Attribution& part = history.attribution;
       EXPECT_EQ(part.communication > 0, devices.size() > 1);
-      EXPECT_NEAR(part.compute + part.communication + part.input + part.wait + part.host, 1.0,
-                  1e-9);
+      EXPECT_NEAR(sum_of(part), 1.0, 1e-9);
     }
     EXPECT_EQ(losses[0], losses[1]);
     EXPECT_EQ(weights[0], weights[1]);
@@ -116,14 +120,45 @@ TEST(GpuTraining, ReplicasThatShareAGpuTakeLargeInputs) {
   constexpr int kSteps = 12;
   const Tensor images(DType::F32, {kBatch, 224, 224, 3});  // 77 MB for each
   const Tensor labels(DType::I32, {kBatch});
-  Sequential model({AveragePooling2D({.pool = 56}), Flatten(), Dense({.units = 10})});
-  model.compile({.strategy = MirroredStrategy(
-                     {.devices = {"cuda:0/0", "cuda:0/1"}, .cuda = {.plan_cache = kept_plans()}}),
-                 .optimizer = SGD(),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  Sequential model({AveragePooling2D({.pool_size = 56}), Flatten(), Dense({.units = 10})});
+  model.compile(
+      {.strategy = MirroredStrategy({.devices = {"cuda:0/0", "cuda:0/1"},
+                                     .cuda = {.allow_tf32 = false, .plan_cache = kept_plans()}}),
+       .optimizer = SGD(),
+       .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   const History history =
       model.fit({images}, labels, {.epochs = kSteps, .batch_size = kBatch, .shuffle = false});
   EXPECT_EQ(history.steps, kSteps);
+}
+
+// A product of 512 terms: rounding operands to ten bits shows, and is small.
+TEST(GpuTraining, ProductsTakeTf32UnlessItIsRefused) {
+  LOCKSTEP_NEEDS_GPU();
+  Tensor x(DType::F32, {64, 512});
+  for (std::size_t i = 0; i < x.values<float>().size(); ++i) {
+    x.values<float>()[i] = std::sin(0.37f * static_cast<float>(i));
+  }
+  const auto predictions = [&](const MirroredOptions& options) {
+    Sequential model({Dense({.units = 256})});
+    model.compile({.strategy = MirroredStrategy(options),
+                   .optimizer = "sgd",
+                   .loss = MeanSquaredError(),
+                   .seed = 3});
+    return model.predict(x);
+  };
+  const auto difference = [](const Tensor& a, const Tensor& b) {
+    float most = 0;
+    for (std::size_t i = 0; i < a.values<float>().size(); ++i) {
+      most = std::max(most, std::abs(a.values<float>()[i] - b.values<float>()[i]));
+    }
+    return most;
+  };
+  const Tensor cpu = predictions({.devices = {"cpu:0"}});
+  const Tensor strict = predictions({.devices = {"cuda:0"}, .cuda = {.allow_tf32 = false}});
+  const Tensor by_default = predictions({.devices = {"cuda:0"}});
+  EXPECT_LT(difference(cpu, strict), 2e-6);
+  EXPECT_GT(difference(cpu, by_default), 2e-5);
+  EXPECT_LT(difference(cpu, by_default), 5e-3);
 }
 
 TEST(GpuTraining, TwoRunsGiveTheSameBits) {
@@ -144,7 +179,8 @@ TEST(GpuTraining, ABadLabelLeavesTheParametersAsTheyWere) {
   Samples samples = make_samples(40);
   Sequential model({Flatten(), Dense({.units = 16, .activation = "relu"}), Dense({.units = 4})});
   model.compile(
-      {.strategy = MirroredStrategy({.devices = {"cuda:0"}, .cuda = {.plan_cache = kept_plans()}}),
+      {.strategy = MirroredStrategy(
+           {.devices = {"cuda:0"}, .cuda = {.allow_tf32 = false, .plan_cache = kept_plans()}}),
        .optimizer = Adam({.learning_rate = 0.01}),
        .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   model.fit({samples.x}, samples.y, {.batch_size = 10, .shuffle = false});
@@ -159,7 +195,8 @@ TEST(GpuTraining, ABadLabelNamesTheStepAndTrainingCanGoOn) {
   Samples samples = make_samples(40);
   Sequential model = small_cnn();
   model.compile(
-      {.strategy = MirroredStrategy({.devices = {"cuda:0"}, .cuda = {.plan_cache = kept_plans()}}),
+      {.strategy = MirroredStrategy(
+           {.devices = {"cuda:0"}, .cuda = {.allow_tf32 = false, .plan_cache = kept_plans()}}),
        .optimizer = SGD({.learning_rate = 0.01}),
        .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   const std::int32_t right = samples.y.values<std::int32_t>()[25];

@@ -68,6 +68,20 @@ inline std::vector<OpCase> reduce_cases() {
                    .inputs = {f32({3, 5003})},
                    .build = [](Graph&, CaseInputs in) { return argmax(in[0], -1); },
                    .differentiable = false});
+  // The logarithms of negative numbers are NaN, which is never the largest.
+  struct WithNaN {
+    const char* name;
+    Shape shape;
+    int axis;
+  };
+  for (const WithNaN& form : {WithNaN{"rows", {40, 7}, -1}, WithNaN{"columns", {7, 40}, 0},
+                              WithNaN{"long_rows", {3, 5003}, -1}}) {
+    cases.push_back(
+        {.name = fmt::format("argmax_among_nan_in_{}", form.name),
+         .inputs = {f32(form.shape)},
+         .build = [axis = form.axis](Graph&, CaseInputs in) { return argmax(log(in[0]), axis); },
+         .differentiable = false});
+  }
   return cases;
 }
 

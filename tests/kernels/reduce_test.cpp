@@ -134,5 +134,20 @@ TEST(ReduceKernels, ArgMaxIsTheFirstAmongEqualsAndLivesWithNan) {
   EXPECT_EQ(list<std::int64_t>(columns), (std::vector<std::int64_t>{1, 0}));
 }
 
+// As TensorFlow's on CPUs: the first of the largest numbers, 0 where there is none.
+TEST(ReduceKernels, ANaNIsNeverTheLargest) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const Tensor x = floats(
+      {nan, 1, 2, 1, nan, 2, 2, 1, nan, nan, nan, nan, nan, -5, nan, nan, infinity, nan}, {6, 3});
+  const std::vector<std::int64_t> expected = {2, 2, 0, 0, 1, 1};
+  EXPECT_EQ(list<std::int64_t>(evaluate({x}, [](Inputs in) { return argmax(in[0]); })), expected);
+  EXPECT_EQ(list<std::int64_t>(evaluate({x},
+                                        [](Inputs in) {
+                                          return argmax(transpose(in[0], {1, 0}), 0);
+                                        })),
+            expected);
+}
+
 }  // namespace
 }  // namespace lockstep

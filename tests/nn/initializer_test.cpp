@@ -93,7 +93,7 @@ TEST(Initializers, DependOnTheSeedAlone) {
 
 TEST(Initializers, FillConstants) {
   Tensor integers(DType::I64, {2});
-  ConstantInitializer(3)(integers, 0);
+  Constant(3)(integers, 0);
   expect_near(integers, {3, 3});
   Tensor floats(DType::F32, {2});
   Ones()(floats, 0);
@@ -101,6 +101,15 @@ TEST(Initializers, FillConstants) {
   Zeros()(floats, 0);
   expect_near(floats, {0, 0});
   EXPECT_ERROR(GlorotUniform()(integers, 0), UsageError, "not i64");
+}
+
+TEST(Initializers, AreFoundByKerasName) {
+  Tensor named(DType::F32, {20, 30});
+  Tensor made(DType::F32, {20, 30});
+  Initializer("he_normal")(named, 5);
+  HeNormal()(made, 5);
+  EXPECT_TRUE(named.same_bits(made));
+  EXPECT_THROW(Initializer("he_norm"), UsageError);
 }
 
 }  // namespace

@@ -45,39 +45,77 @@ std::vector<std::string> names(const std::vector<VariableRef>& variables) {
 TEST(Layers, GiveTheShapesThatKerasGives) {
   EXPECT_EQ(output_shape(Dense({.units = 10}), {32, 784}), (Shape{32, 10}));
   EXPECT_EQ(output_shape(Dense({.units = 7}), {2, 5, 3}), (Shape{2, 5, 7}));
-  EXPECT_EQ(output_shape(Conv2D({.filters = 8, .kernel = 3}), {2, 9, 7, 3}), (Shape{2, 7, 5, 8}));
-  EXPECT_EQ(output_shape(Conv2D({.filters = 8, .kernel = {3, 5}, .padding = "same"}), {2, 9, 7, 3}),
-            (Shape{2, 9, 7, 8}));
-  EXPECT_EQ(output_shape(Conv2D({.filters = 8, .kernel = 3, .stride = 2, .padding = "same"}),
+  EXPECT_EQ(output_shape(Conv2D({.filters = 8, .kernel_size = 3}), {2, 9, 7, 3}),
+            (Shape{2, 7, 5, 8}));
+  EXPECT_EQ(
+      output_shape(Conv2D({.filters = 8, .kernel_size = {3, 5}, .padding = "same"}), {2, 9, 7, 3}),
+      (Shape{2, 9, 7, 8}));
+  EXPECT_EQ(output_shape(Conv2D({.filters = 8, .kernel_size = 3, .strides = 2, .padding = "same"}),
                          {2, 9, 8, 3}),
             (Shape{2, 5, 4, 8}));
-  EXPECT_EQ(output_shape(Conv2D({.filters = 8, .kernel = 7, .stride = 2, .padding = 3}),
+  EXPECT_EQ(output_shape(Conv2D({.filters = 8, .kernel_size = 7, .strides = 2, .padding = 3}),
                          {2, 224, 224, 3}),
             (Shape{2, 112, 112, 8}));
   EXPECT_EQ(
-      output_shape(Conv2D({.filters = 4, .kernel = 3, .padding = {1, 0, 2, 0}}), {2, 9, 8, 3}),
+      output_shape(Conv2D({.filters = 4, .kernel_size = 3, .padding = {1, 0, 2, 0}}), {2, 9, 8, 3}),
       (Shape{2, 8, 8, 4}));
-  EXPECT_EQ(output_shape(Conv2D({.filters = 4, .kernel = 3, .dilation = 2}), {2, 9, 8, 3}),
-            (Shape{2, 5, 4, 4}));
-  EXPECT_EQ(output_shape(DepthwiseConv2D({.kernel = 3, .depth_multiplier = 2}), {2, 9, 8, 3}),
+  EXPECT_EQ(
+      output_shape(Conv2D({.filters = 4, .kernel_size = 3, .dilation_rate = 2}), {2, 9, 8, 3}),
+      (Shape{2, 5, 4, 4}));
+  EXPECT_EQ(output_shape(DepthwiseConv2D({.kernel_size = 3, .depth_multiplier = 2}), {2, 9, 8, 3}),
             (Shape{2, 7, 6, 6}));
-  EXPECT_EQ(output_shape(MaxPool2D({.pool = 2}), {2, 9, 8, 3}), (Shape{2, 4, 4, 3}));
-  EXPECT_EQ(output_shape(MaxPool2D({.pool = 3, .stride = 2, .padding = 1}), {2, 112, 112, 3}),
-            (Shape{2, 56, 56, 3}));
-  EXPECT_EQ(output_shape(AveragePooling2D({.pool = {2, 1}}), {2, 8, 8, 3}), (Shape{2, 4, 8, 3}));
+  EXPECT_EQ(output_shape(MaxPooling2D({.pool_size = 2}), {2, 9, 8, 3}), (Shape{2, 4, 4, 3}));
+  EXPECT_EQ(
+      output_shape(MaxPooling2D({.pool_size = 3, .strides = 2, .padding = 1}), {2, 112, 112, 3}),
+      (Shape{2, 56, 56, 3}));
+  EXPECT_EQ(output_shape(AveragePooling2D({.pool_size = {2, 1}}), {2, 8, 8, 3}),
+            (Shape{2, 4, 8, 3}));
   EXPECT_EQ(output_shape(GlobalAveragePooling2D(), {2, 8, 8, 3}), (Shape{2, 3}));
   EXPECT_EQ(output_shape(GlobalAveragePooling2D({.keepdims = true}), {2, 8, 8, 3}),
             (Shape{2, 1, 1, 3}));
+  EXPECT_EQ(output_shape(GlobalMaxPooling2D({.keepdims = true}), {2, 8, 8, 3}),
+            (Shape{2, 1, 1, 3}));
   EXPECT_EQ(output_shape(Flatten(), {2, 8, 8, 3}), (Shape{2, 192}));
   EXPECT_EQ(output_shape(Flatten(), {0, 8, 8, 3}), (Shape{0, 192}));
-  EXPECT_EQ(output_shape(Reshape({.shape = {4, -1}}), {0, 6, 2}), (Shape{0, 4, 3}));
+  EXPECT_EQ(output_shape(Reshape({.target_shape = {4, -1}}), {0, 6, 2}), (Shape{0, 4, 3}));
   EXPECT_EQ(output_shape(ZeroPadding2D({.padding = {1, 2}}), {2, 8, 8, 3}), (Shape{2, 10, 12, 3}));
   EXPECT_EQ(output_shape(Embedding({.input_dim = 5, .output_dim = 3}), {2, 7}, DType::I32),
             (Shape{2, 7, 3}));
 }
 
+TEST(Layers, TakeTheirFirstArgumentsByPlace) {
+  EXPECT_EQ(output_shape(Dense(10), {32, 784}), (Shape{32, 10}));
+  EXPECT_EQ(output_shape(Dense(10, {.activation = "relu"}), {32, 784}), (Shape{32, 10}));
+  EXPECT_EQ(output_shape(Conv2D(8, 3), {2, 9, 7, 3}), (Shape{2, 7, 5, 8}));
+  EXPECT_EQ(output_shape(Conv2D(8, {3, 5}, {.strides = 2}), {2, 9, 7, 3}), (Shape{2, 4, 2, 8}));
+  EXPECT_EQ(output_shape(Conv2D(8, {.kernel_size = 5}), {2, 9, 7, 3}), (Shape{2, 5, 3, 8}));
+  EXPECT_EQ(output_shape(DepthwiseConv2D(3), {2, 9, 8, 3}), (Shape{2, 7, 6, 3}));
+  EXPECT_EQ(output_shape(DepthwiseConv2D({3, 1}), {2, 9, 8, 3}), (Shape{2, 7, 8, 3}));
+  EXPECT_EQ(output_shape(MaxPooling2D(), {2, 9, 8, 3}), (Shape{2, 4, 4, 3}));
+  EXPECT_EQ(output_shape(MaxPooling2D(3), {2, 9, 8, 3}), (Shape{2, 3, 2, 3}));
+  EXPECT_EQ(output_shape(MaxPooling2D({3, 2}, {.strides = 1}), {2, 9, 8, 3}), (Shape{2, 7, 7, 3}));
+  EXPECT_EQ(output_shape(AveragePooling2D({4, 4}), {2, 8, 8, 3}), (Shape{2, 2, 2, 3}));
+  EXPECT_EQ(output_shape(Reshape({4, -1}), {2, 6, 2}), (Shape{2, 4, 3}));
+  EXPECT_EQ(output_shape(ZeroPadding2D(1), {2, 8, 8, 3}), (Shape{2, 10, 10, 3}));
+  EXPECT_EQ(output_shape(ZeroPadding2D({1, 2}), {2, 8, 8, 3}), (Shape{2, 10, 12, 3}));
+  EXPECT_EQ(output_shape(ZeroPadding2D({{1, 0}, {2, 3}}), {2, 8, 8, 3}), (Shape{2, 9, 13, 3}));
+  EXPECT_EQ(output_shape(Embedding(5, 3), {2, 7}, DType::I32), (Shape{2, 7, 3}));
+  expect_near(apply(Rescaling(0.5), floats({1, 3}, {1, 2})), {0.5, 1.5});
+  expect_near(apply(Dropout(0.2), floats({1, 3}, {1, 2})), {1, 3});
+  EXPECT_ERROR(Dense(10, {.units = 5}), UsageError, "[dense] units is given twice");
+  EXPECT_ERROR(Conv2D(8, 3, {.kernel_size = 5}), UsageError, "kernel_size is given twice");
+}
+
+TEST(Layers, ProductsTakeIntegersAndWideFloatsAsFloats) {
+  const Dense dense(1, {.kernel_initializer = "ones"});
+  expect_near(apply(dense, Tensor::from({{1, 2}}).cast(DType::U8)), {3});
+  const Tensor pixels(DType::U8, {1, 4, 4, 1});
+  EXPECT_EQ(apply(Conv2D(2, 3), pixels).dtype(), DType::F32);
+  EXPECT_EQ(apply(Conv2D(2, 3), pixels.cast(DType::F64)).dtype(), DType::F32);
+}
+
 TEST(Layers, MakeTheirVariablesWhenFirstCalled) {
-  Conv2D conv({.filters = 8, .kernel = {3, 5}, .groups = 2, .name = "c"});
+  Conv2D conv({.filters = 8, .kernel_size = {3, 5}, .groups = 2, .name = "c"});
   EXPECT_TRUE(conv->variables().empty());
   output_shape(conv, {2, 9, 9, 4});
   ASSERT_EQ(names(conv->variables()), (std::vector<std::string>{"c/kernel", "c/bias"}));
@@ -111,8 +149,8 @@ TEST(Layers, ExplainWhatIsWrongWithTheirInput) {
   EXPECT_ERROR(Conv2D({.filters = 3, .name = "conv2d_1"})(input(graph, {32, 784})), UsageError,
                "[conv2d] conv2d_1: expects images (N, H, W, C), got (32, 784)");
   const Value bytes = graph.input("bytes", {DType::U8, {32, 28, 28, 1}});
-  EXPECT_ERROR(Conv2D({.filters = 3})(bytes), UsageError, "Rescaling");
-  EXPECT_ERROR(Dense({.units = 3})(Flatten()(bytes)), UsageError, "got u8(32, 784)");
+  EXPECT_ERROR(MaxPooling2D()(bytes), UsageError, "Rescaling");
+  EXPECT_ERROR(BatchNormalization()(Flatten()(bytes)), UsageError, "got u8(32, 784)");
   EXPECT_ERROR(Embedding({.input_dim = 3, .output_dim = 2})(graph.input("f", {DType::F32, {2, 2}})),
                UsageError, "expects integer indices, got f32(2, 2)");
   EXPECT_ERROR(Dense({}), UsageError, "units must be above 0, got 0");
@@ -120,7 +158,7 @@ TEST(Layers, ExplainWhatIsWrongWithTheirInput) {
   EXPECT_ERROR(Conv2D({.filters = 3, .groups = 2})(graph.input("g", {DType::F32, {2, 8, 8, 3}})),
                UsageError, "2 groups do not divide 3 channels into 3 filters");
   EXPECT_ERROR(Dropout({.rate = 1.5}), UsageError, "got 1.5");
-  EXPECT_ERROR(Reshape({.shape = {5}})(graph.input("r", {DType::F32, {2, 8}})), UsageError,
+  EXPECT_ERROR(Reshape({.target_shape = {5}})(graph.input("r", {DType::F32, {2, 8}})), UsageError,
                "the 8 elements of a sample (None, 8) do not fill (None, 5)");
 }
 
@@ -157,24 +195,25 @@ TEST(Dense, MultipliesAddsTheBiasAndActivates) {
                    [](Tensor& kernel, std::uint64_t) {
                      kernel.copy_from(floats({1, 2, 3, -4}, {2, 2}));
                    },
-               .bias_initializer = ConstantInitializer(0.5)});
+               .bias_initializer = Constant(0.5)});
   expect_near(apply(dense, floats({1, 1, -2, 1}, {2, 2})), {4.5, 0, 1.5, 0});
 }
 
 TEST(Conv2D, WithSamePaddingAddsTheNeighbourhood) {
   std::vector<float> image(16);
   for (std::size_t i = 0; i < 16; ++i) image[i] = static_cast<float>(i + 1);
-  Conv2D conv({.filters = 1, .kernel = 3, .padding = "same", .kernel_initializer = Ones()});
+  Conv2D conv({.filters = 1, .kernel_size = 3, .padding = "same", .kernel_initializer = Ones()});
   expect_near(apply(conv, floats(image, {1, 4, 4, 1})),
               {14, 24, 30, 22, 33, 54, 63, 45, 57, 90, 99, 69, 46, 72, 78, 54});
 }
 
 TEST(DepthwiseConv2D, KeepsChannelsApart) {
-  DepthwiseConv2D conv(
-      {.kernel = 1, .depth_multiplier = 2, .kernel_initializer = [](Tensor& kernel, std::uint64_t) {
-         EXPECT_EQ(kernel.shape(), (Shape{1, 1, 2, 2}));
-         kernel.copy_from(floats({1, 10, 100, 1000}, {1, 1, 2, 2}));
-       }});
+  DepthwiseConv2D conv({.kernel_size = 1,
+                        .depth_multiplier = 2,
+                        .depthwise_initializer = [](Tensor& kernel, std::uint64_t) {
+                          EXPECT_EQ(kernel.shape(), (Shape{1, 1, 2, 2}));
+                          kernel.copy_from(floats({1, 10, 100, 1000}, {1, 1, 2, 2}));
+                        }});
   expect_near(apply(conv, floats({1, 2, 3, 4}, {1, 1, 2, 2})),
               {1, 10, 200, 2000, 3, 30, 400, 4000});
 }
@@ -294,22 +333,34 @@ TEST(Embedding, LooksUpRowsAndNamesABadIndex) {
 
 TEST(Pooling, TakesTheLargestAndTheMean) {
   const Tensor image = floats({1, 2, 5, 3, 4, 0}, {1, 2, 3, 1});
-  expect_near(apply(MaxPool2D({.pool = 2, .stride = 1}), image), {4, 5});
-  expect_near(apply(AveragePooling2D({.pool = 2, .stride = 2, .padding = "same"}), image),
+  expect_near(apply(MaxPooling2D({.pool_size = 2, .strides = 1}), image), {4, 5});
+  expect_near(apply(AveragePooling2D({.pool_size = 2, .strides = 2, .padding = "same"}), image),
               {2.5, 2.5});
   expect_near(apply(GlobalAveragePooling2D(), image), {2.5});
+  expect_near(apply(GlobalMaxPooling2D(), image), {5});
 }
 
 TEST(Activation, KnowsSoftmaxToo) {
   expect_near(apply(Activation("softmax"), floats({0, std::log(3.0f)}, {1, 2})), {0.25, 0.75});
-  expect_near(apply(Activation({.kind = "leaky_relu", .alpha = 0.1}), floats({-2, 2}, {1, 2})),
+  expect_near(apply(Activation({.activation = "leaky_relu", .negative_slope = 0.1}),
+                    floats({-2, 2}, {1, 2})),
               {-0.2, 2});
+}
+
+TEST(Activation, HasTheLayersThatKerasHas) {
+  const Tensor x = floats({-2, 8}, {1, 2});
+  expect_near(apply(ReLU(), x), {0, 8});
+  expect_near(apply(ReLU({.max_value = 6}), x), {0, 6});
+  expect_near(apply(LeakyReLU(), x), {-0.6, 8});
+  expect_near(apply(LeakyReLU(0.1), x), {-0.2, 8});
+  expect_near(apply(Softmax(), floats({0, std::log(3.0f)}, {1, 2})), {0.25, 0.75});
+  EXPECT_ERROR(ReLU({.max_value = 5}), UsageError, "max_value is 5");
 }
 
 TEST(Regularizers, GiveOneLossAVariable) {
   Dense dense({.units = 2,
-               .kernel_initializer = ConstantInitializer(-2),
-               .bias_initializer = ConstantInitializer(3),
+               .kernel_initializer = Constant(-2),
+               .bias_initializer = Constant(3),
                .kernel_regularizer = L2(0.5),
                .bias_regularizer = L1L2({.l1 = 0.1, .l2 = 1})});
   Graph graph;

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+
+#include "golden/ops.h"
 #include "lockstep/base/error.h"
 #include "nn/running.h"
 
@@ -45,26 +49,23 @@ const Tensor& logits() {
   return tensor;
 }
 
-TEST(SparseCategoricalCrossentropy, MatchesPyTorchFromLogits) {
-  const Computed loss = compute(SparseCategoricalCrossentropy({.from_logits = true}),
-                                classes({1, 2, 0}, {3}), logits());
-  expect_near(loss.per_example, {0.4643688, 0.0707742, 0.7177359});
-  EXPECT_NEAR(loss.sum, 1.2528789, 1e-5);
-  EXPECT_EQ(loss.weight, 3);
+// Labels, predictions and losses of golden/make_ops.py.
+void expect_golden(const std::string& name, const Loss& loss) {
+  SCOPED_TRACE(name);
+  const Tensor expected = golden::op("loss/" + name + "/y");
+  const Computed found =
+      compute(loss, golden::op("loss/" + name + "/x0"), golden::op("loss/" + name + "/x1"));
+  const auto values = expected.values<float>();
+  expect_near(found.per_example, {values.begin(), values.end()}, 1e-6);
+  EXPECT_EQ(found.weight, static_cast<double>(values.size()));
+  EXPECT_NEAR(found.sum, std::accumulate(values.begin(), values.end(), 0.0), 1e-5);
 }
 
-TEST(SparseCategoricalCrossentropy, SmoothsLabels) {
-  expect_near(compute(SparseCategoricalCrossentropy({.from_logits = true, .label_smoothing = 0.1}),
-                      classes({1, 2, 0}, {3}), logits())
-                  .per_example,
-              {0.5477021, 0.3007742, 0.8177359});
-}
-
-TEST(SparseCategoricalCrossentropy, ClipsProbabilities) {
-  expect_near(compute(SparseCategoricalCrossentropy(), classes({1, 2, 1}, {3}),
-                      floats({0.2, 0.7, 0.1, 0.1, 0.1, 0.8, 1, 0, 0}, {3, 3}))
-                  .per_example,
-              {0.3566750, 0.2231435, 16.1180954});
+TEST(SparseCategoricalCrossentropy, AgreesWithPyTorchFromLogitsAndKerasFromProbabilities) {
+  expect_golden("sparse_logits", SparseCategoricalCrossentropy({.from_logits = true}));
+  expect_golden("sparse_logits_smoothed",
+                SparseCategoricalCrossentropy({.from_logits = true, .label_smoothing = 0.1}));
+  expect_golden("sparse_probabilities", SparseCategoricalCrossentropy());
 }
 
 TEST(SparseCategoricalCrossentropy, TakesLabelsInAColumnAndOfAnyIntegerDType) {
@@ -94,36 +95,18 @@ TEST(SparseCategoricalCrossentropy, TakesWeightsForPositions) {
               1e-5);
 }
 
-TEST(CategoricalCrossentropy, MatchesPyTorch) {
-  const Tensor one_hot = floats({0, 1, 0, 0, 0, 1, 1, 0, 0}, {3, 3});
-  expect_near(
-      compute(CategoricalCrossentropy({.from_logits = true}), one_hot, logits()).per_example,
-      {0.4643688, 0.0707742, 0.7177359});
-  expect_near(compute(CategoricalCrossentropy({.from_logits = true, .label_smoothing = 0.1}),
-                      one_hot, logits())
-                  .per_example,
-              {0.5477021, 0.3007742, 0.8177359});
+TEST(CategoricalCrossentropy, AgreesWithPyTorchFromLogitsAndKerasFromProbabilities) {
+  expect_golden("categorical_logits", CategoricalCrossentropy({.from_logits = true}));
+  expect_golden("categorical_logits_smoothed",
+                CategoricalCrossentropy({.from_logits = true, .label_smoothing = 0.1}));
+  expect_golden("categorical_probabilities", CategoricalCrossentropy());
 }
 
-TEST(CategoricalCrossentropy, NormalisesProbabilities) {
-  expect_near(compute(CategoricalCrossentropy(), floats({0, 1}, {1, 2}), floats({1, 3}, {1, 2}))
-                  .per_example,
-              {0.2876821});
-}
-
-TEST(BinaryCrossentropy, MatchesPyTorch) {
-  const Tensor scores = floats({0.5, -1, 2, 0}, {2, 2}), truth = floats({1, 0, 1, 1}, {2, 2});
-  expect_near(compute(BinaryCrossentropy({.from_logits = true}), truth, scores).per_example,
-              {0.3936694, 0.4100376});
-  expect_near(
-      compute(BinaryCrossentropy({.from_logits = true, .label_smoothing = 0.2}), truth, scores)
-          .per_example,
-      {0.4686694, 0.5100375});
-  // In f32, 1 - (1 - 1e-7) is 1.19e-7.
-  expect_near(compute(BinaryCrossentropy(), floats({1, 0, 1, 0}, {2, 2}),
-                      floats({0.9, 0.2, 0.4, 1}, {2, 2}))
-                  .per_example,
-              {0.1642520, (0.9162907 + 15.942385) / 2});
+TEST(BinaryCrossentropy, AgreesWithPyTorchFromLogitsAndKerasFromProbabilities) {
+  expect_golden("binary_logits", BinaryCrossentropy({.from_logits = true}));
+  expect_golden("binary_logits_smoothed",
+                BinaryCrossentropy({.from_logits = true, .label_smoothing = 0.2}));
+  expect_golden("binary_probabilities", BinaryCrossentropy());
 }
 
 TEST(BinaryCrossentropy, FitsAVectorOfLabelsToAColumnOfScores) {
@@ -133,13 +116,10 @@ TEST(BinaryCrossentropy, FitsAVectorOfLabelsToAColumnOfScores) {
   EXPECT_EQ(loss.weight, 2);
 }
 
-TEST(ErrorLosses, MatchPyTorch) {
-  const Tensor labels = floats({1, 2, 3, 0, -1, 5}, {2, 3});
-  const Tensor predictions = floats({1.5, 2, 1, 0, 1, 1.5}, {2, 3});
-  expect_near(compute(MeanSquaredError(), labels, predictions).per_example, {1.4166667, 5.4166667});
-  expect_near(compute(MeanAbsoluteError(), labels, predictions).per_example,
-              {0.8333333, 1.8333333});
-  expect_near(compute(Huber(), labels, predictions).per_example, {0.5416667, 1.5});
+TEST(ErrorLosses, AgreeWithPyTorch) {
+  expect_golden("mse", MeanSquaredError());
+  expect_golden("mae", MeanAbsoluteError());
+  expect_golden("huber", Huber());
 }
 
 TEST(Losses, WeighExamplesButCountThemWhole) {
@@ -154,6 +134,63 @@ TEST(Losses, OfAnEmptyBatchAreZeroOverZero) {
                                 Tensor(DType::I64, {0}), Tensor(DType::F32, {0, 10}));
   EXPECT_EQ(loss.sum, 0);
   EXPECT_EQ(loss.weight, 0);
+}
+
+// The mean of a loss that a function of the user's own computes.
+template <class F>
+double mean_of(F f, const Tensor& labels, const Tensor& predictions) {
+  Graph graph;
+  const LossPair pair = f(graph.input("y", {labels.dtype(), labels.shape()}),
+                          graph.input("p", {predictions.dtype(), predictions.shape()}));
+  graph.output("sum", pair.sum);
+  graph.output("weight", pair.weight);
+  State state(host(), 1);
+  auto results = run_step(std::move(graph), {{"y", labels}, {"p", predictions}}, state);
+  return results["sum"].item() / results["weight"].item();
+}
+
+TEST(LossFunctions, TakeProbabilitiesUnlessToldOtherwise) {
+  const Tensor probabilities = floats({0.2, 0.7, 0.1, 0.1, 0.1, 0.8}, {2, 3});
+  const Tensor one_hot = floats({0, 1, 0, 0, 0, 1}, {2, 3});
+  const double expected = -(std::log(0.7) + std::log(0.8)) / 2;
+  EXPECT_NEAR(mean_of([](Value y, Value p) { return sparse_categorical_crossentropy(y, p); },
+                      classes({1, 2}, {2}), probabilities),
+              expected, 1e-6);
+  EXPECT_NEAR(mean_of([](Value y, Value p) { return categorical_crossentropy(y, p); }, one_hot,
+                      probabilities),
+              expected, 1e-6);
+  EXPECT_NEAR(mean_of([](Value y, Value p) { return binary_crossentropy(y, p); },
+                      floats({1, 0}, {2, 1}), floats({0.7, 0.2}, {2, 1})),
+              -(std::log(0.7) + std::log(0.8)) / 2, 1e-6);
+}
+
+TEST(LossFunctions, TakeLogitsWhereToldSo) {
+  const CrossentropyOptions options{.from_logits = true};
+  const double expected = (0.4643688 + 0.0707742 + 0.7177359) / 3;
+  EXPECT_NEAR(
+      mean_of([&](Value y, Value p) { return sparse_categorical_crossentropy(y, p, options); },
+              classes({1, 2, 0}, {3}), logits()),
+      expected, 1e-6);
+  EXPECT_NEAR(mean_of([&](Value y, Value p) { return categorical_crossentropy(y, p, options); },
+                      floats({0, 1, 0, 0, 0, 1, 1, 0, 0}, {3, 3}), logits()),
+              expected, 1e-6);
+  EXPECT_NEAR(mean_of([&](Value y, Value p) { return binary_crossentropy(y, p, options); },
+                      floats({1, 0}, {2, 1}), floats({0, 0}, {2, 1})),
+              std::log(2.0), 1e-6);
+}
+
+TEST(Losses, TakeClassesAlongAnotherAxis) {
+  // Two examples of two positions each; classes along axis 1.
+  const Tensor scores = floats({1, 0.1, 2, -1, 0.5, 3, 2, 1, 2, 2, -1, 0.5}, {2, 3, 2});
+  const std::vector<double> expected = {(0.4643688 + 0.0707742) / 2, (0.7177359 + 0.4643688) / 2};
+  const CrossentropyOptions options{.from_logits = true, .axis = 1};
+  expect_near(compute(SparseCategoricalCrossentropy(options), classes({1, 2, 0, 1}, {2, 2}), scores)
+                  .per_example,
+              expected);
+  const Tensor one_hot = floats({0, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0}, {2, 3, 2});
+  expect_near(compute(CategoricalCrossentropy(options), one_hot, scores).per_example, expected);
+  EXPECT_ERROR(compute(CategoricalCrossentropy({.axis = 3}), one_hot, scores), UsageError,
+               "[categorical_crossentropy] axis 3 is none of the 3 axes of (2, 3, 2)");
 }
 
 TEST(Losses, ShowBothShapesThatDoNotFit) {

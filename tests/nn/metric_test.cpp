@@ -85,15 +85,49 @@ TEST(Accuracies, CountEveryPosition) {
       (1.0 + 6.0) / 8.0);
 }
 
-TEST(Accuracy, PicksItsKindByTheShapes) {
-  EXPECT_DOUBLE_EQ(measure(Accuracy(), {{classes({1, 2, 2, 0}, {4}), scores()}}), 0.75);
-  EXPECT_DOUBLE_EQ(measure(Accuracy(), {{classes({1, 2, 2, 0}, {4, 1}), scores()}}), 0.75);
+TEST(Accuracy, CountsHowOftenPredictionsEqualLabels) {
+  // The examples of Keras's page.
+  const Tensor labels = floats({1, 2, 3, 4}, {4, 1}), predictions = floats({0, 2, 3, 4}, {4, 1});
+  EXPECT_DOUBLE_EQ(measure(Accuracy(), {{labels, predictions}}), 0.75);
+  EXPECT_DOUBLE_EQ(measure(Accuracy(), {{labels, predictions, floats({1, 1, 0, 0}, {4})}}), 0.5);
+  EXPECT_DOUBLE_EQ(measure(Accuracy(), {{classes({0, 1}, {2}), floats({0, 1}, {2, 1})}}), 1);
+  // Of scores and class numbers hardly any are equal.
   EXPECT_DOUBLE_EQ(
-      measure(Accuracy(), {{floats({0, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0}, {4, 3}), scores()}}),
-      0.75);
+      measure(Accuracy(), {{floats({0, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0}, {4, 3}), scores()}}), 0);
+}
+
+TEST(Accuracy, ByNamePicksItsKindByTheShapes) {
+  EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"), {{classes({1, 2, 2, 0}, {4}), scores()}}),
+                   0.75);
+  EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"), {{classes({1, 2, 2, 0}, {4, 1}), scores()}}),
+                   0.75);
+  EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"),
+                           {{floats({0, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0}, {4, 3}), scores()}}),
+                   0.75);
+  EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"),
+                           {{classes({1, 1, 0, 0}, {4}), floats({0.9, 0.5, 0.1, 0.7}, {4, 1})}}),
+                   0.5);
+}
+
+TEST(Accuracies, DoNotCountWhatIsNotANumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  // Whatever argmax makes of a row with a NaN, the row names no class.
+  const Tensor rows = floats({nan, nan, nan, nan, 1, 0, 0, nan, 1, 1, 0, 0}, {4, 3});
+  EXPECT_DOUBLE_EQ(measure(SparseCategoricalAccuracy(), {{classes({0, 1, 2, 0}, {4}), rows}}),
+                   0.25);
+  EXPECT_DOUBLE_EQ(measure(CategoricalAccuracy(),
+                           {{floats({1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0}, {4, 3}), rows}}),
+                   0.25);
   EXPECT_DOUBLE_EQ(
-      measure(Accuracy(), {{classes({1, 1, 0, 0}, {4}), floats({0.9, 0.5, 0.1, 0.7}, {4, 1})}}),
+      measure(BinaryAccuracy(), {{floats({0, 1, 0, 1}, {4}), floats({nan, nan, 0, 1}, {4, 1})}}),
       0.5);
+}
+
+TEST(TopK, DoesNotCountLabelsThatAreNoClass) {
+  EXPECT_DOUBLE_EQ(measure(SparseTopKCategoricalAccuracy({.k = 2}),
+                           {{classes({5, -1, 1}, {3}),
+                             floats({-1, -2, -7, 0.1, 0.2, 0.7, 0.1, 0.2, 0.7}, {3, 3})}}),
+                   1.0 / 3);
 }
 
 TEST(TopK, CountsClassesThatScoreStrictlyMore) {

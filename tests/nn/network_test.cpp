@@ -113,9 +113,9 @@ TEST(Functional, ChecksWhatItIsCalledOn) {
   const Symbol image = Input({.shape = {4, 4, 1}, .name = "image"});
   auto network = Network::functional({image}, {Flatten()(image)}, "flat");
   Graph graph;
-  const Value wrong = graph.input("x", {DType::U8, {2, 4, 4, 1}});
+  const Value wrong = graph.input("x", {DType::F32, {2, 5, 4, 1}});
   EXPECT_ERROR(network->trace({&wrong, 1}, {}), UsageError,
-               "input image expects f32(None, 4, 4, 1), got u8(2, 4, 4, 1)");
+               "input image expects f32(None, 4, 4, 1), got f32(2, 5, 4, 1)");
   const std::vector<Value> two = {wrong, wrong};
   EXPECT_ERROR(network->trace(two, {}), UsageError, "expects 1 input(s), got 2");
 }
@@ -205,10 +205,10 @@ TEST(Composed, LayersOfTheUsersOwnOwnTheirParts) {
 }
 
 TEST(Summary, PrintsKerasTable) {
-  auto network =
-      Network::sequential({InputLayer({.shape = {28, 28, 1}}), Conv2D({.filters = 32, .kernel = 3}),
-                           BatchNormalization(), Flatten(), Dense({.units = 10})},
-                          "net");
+  auto network = Network::sequential(
+      {InputLayer({.shape = {28, 28, 1}}), Conv2D({.filters = 32, .kernel_size = 3}),
+       BatchNormalization(), Flatten(), Dense({.units = 10})},
+      "net");
   EXPECT_EQ(network->summary(),
             R"(Model: "net"
 _____________________________________________________________________________
@@ -242,6 +242,31 @@ TEST(Summary, AsksForTheInputWhereItIsNotKnown) {
   EXPECT_ERROR(network->summary(), UsageError, "begin with an InputLayer");
   const std::vector<ValueType> types = {{DType::F32, {1, 8}}};
   EXPECT_NE(network->summary(types).find("Total params: 46"), std::string::npos);
+}
+
+TEST(Network, TakesAnInputAsItsFirstLayer) {
+  const Symbol input = Input({28, 28});
+  const auto network = Network::sequential({input, Flatten(), Dense(10)});
+  ASSERT_EQ(network->input_types().size(), 1u);
+  EXPECT_EQ(network->input_types()[0].shape, (Shape{1, 28, 28}));
+  EXPECT_THROW(Network::sequential({Flatten()(input)}), UsageError);
+}
+
+TEST(Network, CastsToTheTypeOfItsInput) {
+  const auto declared = Network::sequential({Input({4}), Activation("relu")});
+  const auto free = Network::sequential({Activation("relu")});
+  const auto integers = Network::sequential({Input({4}, {.dtype = DType::I32}), Embedding(5, 2)});
+  Graph graph;
+  for (const DType dtype : {DType::U8, DType::I64, DType::F64, DType::F32}) {
+    const Value x = graph.input(std::string(name_of(dtype)), {dtype, {2, 4}});
+    EXPECT_EQ(declared->trace(std::vector{x}, {}).dtype(), DType::F32) << name_of(dtype);
+    if (!is_floating(dtype)) {
+      EXPECT_EQ(integers->trace(std::vector{x}, {}).shape(), (Shape{2, 4, 2}));
+    } else {
+      EXPECT_EQ(free->trace(std::vector{x}, {}).dtype(), DType::F32);
+      EXPECT_THROW(integers->trace(std::vector{x}, {}), UsageError);
+    }
+  }
 }
 
 }  // namespace

@@ -48,9 +48,9 @@ struct Scaled {
 
 TEST(LossScale, AStepWithAGradientThatIsNotFiniteChangesNothingButTheScale) {
   for (const Optimizer& plain :
-       {SGD({.momentum = 0.9}), Adam(), LAMB(), Adam({.clip = {.global_norm = 0.1}}),
-        SGD({.learning_rate =
-                 ExponentialDecay({.initial = 0.1, .decay_steps = 1, .decay_rate = 0.5})})}) {
+       {SGD({.momentum = 0.9}), Adam(), LAMB(), Adam({.global_clipnorm = 0.1}),
+        SGD({.learning_rate = ExponentialDecay(
+                 {.initial_learning_rate = 0.1, .decay_steps = 1, .decay_rate = 0.5})})}) {
     Scaled run(plain, {.initial = 1024});
     run.good();
     const std::vector<Tensor> before = run.values();
@@ -119,7 +119,7 @@ TEST(LossScale, ScaledSumsOverAScaledWeightGiveTheBitsOfPlainOnes) {
     return std::pair(steps.value(0), steps.value(1));
   };
   EXPECT_EQ(weights_of(Adam().with_loss_scale(), 32768), weights_of(Adam(), 1));
-  const AdamOptions clipped{.clip = {.global_norm = 0.1}};
+  const AdamOptions clipped{.global_clipnorm = 0.1};
   EXPECT_EQ(weights_of(Adam(clipped).with_loss_scale(), 32768), weights_of(Adam(clipped), 1));
 }
 

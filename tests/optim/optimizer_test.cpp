@@ -64,6 +64,24 @@ TEST(Optimizer, ASecondGraphContinuesTheSlotsOfTheFirst) {
   EXPECT_EQ(adam.variables(), before);
 }
 
+TEST(Optimizer, NormsAndBiasesCanBeKeptOutOfWeightDecay) {
+  for (const Optimizer& optimizer :
+       {SGD({.learning_rate = 0.5, .momentum = 0.9, .weight_decay = 0.25}),
+        AdamW({.learning_rate = 0.5, .weight_decay = 0.25}),
+        LAMB({.learning_rate = 0.5, .weight_decay = 0.25})}) {
+    optimizer.exclude_from_weight_decay({"gamma", "bias"});
+    Steps steps(optimizer,
+                {parameter("dense/kernel", {1}, {1.0F}), parameter("norm/gamma", {1}, {1.0F}),
+                 parameter("dense/bias", {1}, {1.0F})},
+                reference_kernels());
+    steps.run({{0.0F}, {0.0F}, {0.0F}});  // nothing but decay moves them
+    EXPECT_LT(steps.value(0)[0], 0.9F) << optimizer.name();
+    EXPECT_EQ(steps.value(1)[0], 1.0F) << optimizer.name();
+    EXPECT_EQ(steps.value(2)[0], 1.0F) << optimizer.name();
+    EXPECT_THROW(optimizer.exclude_from_weight_decay({}), UsageError);  // too late
+  }
+}
+
 TEST(Optimizer, CopiesAreTheSameOptimizer) {
   const Optimizer adam = Adam();
   const Optimizer copy = adam;
@@ -115,8 +133,8 @@ TEST(Optimizer, AnEmptyGlobalBatchChangesNothingWhateverTheGradientsHold) {
   for (const KernelLibrary* library : {&reference_kernels(), &cpu_kernels()}) {
     for (const auto& optimizer :
          {SGD({.momentum = 0.9}), Adam({.weight_decay = 0.1}), AdamW(), RMSprop({.momentum = 0.9}),
-          Adagrad(), LARS(), LAMB(), SGD({.clip = {.global_norm = 1.0}}),
-          SGD({.clip = {.norm = 1.0}}), SGD({.clip = {.value = 1.0}})}) {
+          Adagrad(), LARS(), LAMB(), SGD({.global_clipnorm = 1.0}), SGD({.clipnorm = 1.0}),
+          SGD({.clipvalue = 1.0})}) {
       Steps steps(optimizer, {parameter("p", {3}, {1.0F, 2.0F, 3.0F})}, *library);
       steps.run({{1.0F, 2.0F, -1.0F}});
       std::vector<Tensor> before;
@@ -153,17 +171,42 @@ TEST(Optimizer, AScheduleDecidesTheRateOfEachIteration) {
   }
 }
 
-TEST(Optimizer, WithNothingToTrainDoesNothing) {
+TEST(Optimizer, RefusesToTrainNothing) {
   const Optimizer sgd = SGD();
   Graph graph;
-  sgd.apply(graph, {}, {}, graph.input("weight", {DType::F32, {}}));
-  EXPECT_EQ(graph.nodes().size(), 1U);
+  const Value weight = graph.input("weight", {DType::F32, {}});
+  EXPECT_THROW(sgd.apply(graph, {}, {}, weight), UsageError);
+}
+
+// Those of Keras 3.15.1; LARS is not among its optimizers.
+TEST(Optimizer, HasKerassDefaults) {
+  EXPECT_EQ(SGDOptions().learning_rate.rate(), 0.01);
+  EXPECT_EQ(SGDOptions().momentum, 0.0);
+  const auto expect_adam = [](const auto& options, double decay) {
+    EXPECT_EQ(options.learning_rate.rate(), 1e-3);
+    EXPECT_EQ(options.beta_1, 0.9);
+    EXPECT_EQ(options.beta_2, 0.999);
+    EXPECT_EQ(options.epsilon, 1e-7);
+    EXPECT_EQ(options.weight_decay, decay);
+  };
+  expect_adam(AdamOptions(), 0.0);
+  expect_adam(AdamWOptions(), 4e-3);
+  expect_adam(LAMBOptions(), 0.0);
+  EXPECT_EQ(RMSpropOptions().learning_rate.rate(), 1e-3);
+  EXPECT_EQ(RMSpropOptions().rho, 0.9);
+  EXPECT_EQ(RMSpropOptions().epsilon, 1e-7);
+  EXPECT_EQ(AdagradOptions().learning_rate.rate(), 1e-3);
+  EXPECT_EQ(AdagradOptions().initial_accumulator_value, 0.1);
+  EXPECT_EQ(AdagradOptions().epsilon, 1e-7);
 }
 
 TEST(Optimizer, IsFoundByName) {
   for (const std::string name : {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lars", "lamb"}) {
     EXPECT_EQ(optimizer_by_name(name).name(), name);
     EXPECT_EQ(optimizer_by_name(name, 0.125).schedule().rate(), 0.125);
+    const Optimizer decaying = optimizer_by_name(name, 0.125, 0.5);
+    const Graph graph = update_graph(decaying, {parameter("p", {1}, {1.0F})});
+    EXPECT_EQ(update_node(graph).attrs.real("weight_decay"), 0.5) << name;
   }
   EXPECT_EQ(optimizer_by_name("Adam").schedule().rate(), 1e-3);
   try {
@@ -197,8 +240,8 @@ TEST(Optimizer, RefusesOptionsOutsideTheirRangeAndNamesThem) {
   expect_refused([] { Adagrad({.initial_accumulator_value = -0.1}); },
                  "initial_accumulator_value is -0.1");
   expect_refused([] { LARS({.trust = 0.0}); }, "trust is 0");
-  expect_refused([] { SGD({.clip = {.norm = -1.0}}); }, "clip.norm is -1");
-  expect_refused([] { SGD({.clip = {.value = 1.0, .global_norm = 1.0}}); }, "choose one of them");
+  expect_refused([] { SGD({.clipnorm = -1.0}); }, "clipnorm is -1");
+  expect_refused([] { SGD({.clipvalue = 1.0, .global_clipnorm = 1.0}); }, "choose one of them");
 }
 
 TEST(Optimizer, RefusesGradientsThatDoNotFitTheirParameters) {
@@ -212,6 +255,24 @@ TEST(Optimizer, RefusesGradientsThatDoNotFitTheirParameters) {
   expect_refused([&] { sgd.apply(graph, parameters, {}, weight); }, "0 gradients for 1 parameters");
   expect_refused([&] { sgd.apply(graph, parameters, std::vector<Value>{gradient}, gradient); },
                  "the weight must be f32()");
+}
+
+TEST(Optimizer, TakesItsRateByPlace) {
+  EXPECT_EQ(Adam(0.01).schedule().rate(), 0.01);
+  EXPECT_EQ(SGD(0.1, {.momentum = 0.9}).schedule().rate(), 0.1);
+  for (const Optimizer& optimizer :
+       {AdamW(0.25), RMSprop(0.25), Adagrad(0.25), LARS(0.25), LAMB(0.25)}) {
+    EXPECT_EQ(optimizer.schedule().rate(), 0.25) << optimizer.name();
+  }
+  EXPECT_FALSE(Adam(CosineDecay({.decay_steps = 10})).schedule().constant());
+  EXPECT_THROW(Adam(0.01, {.learning_rate = 0.1}), UsageError);
+}
+
+TEST(Optimizer, IsMadeOfItsName) {
+  const Optimizer optimizer = "adam";
+  EXPECT_EQ(optimizer.name(), "adam");
+  EXPECT_EQ(optimizer.schedule().rate(), 1e-3);
+  expect_refused([] { Optimizer("adams"); }, "there are: sgd, adam");
 }
 
 }  // namespace

@@ -155,26 +155,26 @@ std::vector<RuleCase> rule_cases() {
        lars(0.5, 0.9, 1e-2, 0.02, 1e-8)},
       {"lamb", LAMB({.learning_rate = 0.01, .weight_decay = 0.1}),
        lamb(0.01, 0.9, 0.999, 1e-6, 0.1)},
-      {"sgd clipped by value", SGD({.learning_rate = 0.1, .clip = {.value = 0.3}}),
+      {"sgd clipped by value", SGD({.learning_rate = 0.1, .clipvalue = 0.3}),
        clip_value(0.3, sgd(0.1, 0, false))},
-      {"sgd clipped by norm", SGD({.learning_rate = 0.1, .momentum = 0.9, .clip = {.norm = 0.7}}),
+      {"sgd clipped by norm", SGD({.learning_rate = 0.1, .momentum = 0.9, .clipnorm = 0.7}),
        clip_norm(0.7, sgd(0.1, 0.9, false))},
-      {"adam clipped by value", Adam({.learning_rate = 0.01, .clip = {.value = 0.3}}),
+      {"adam clipped by value", Adam({.learning_rate = 0.01, .clipvalue = 0.3}),
        clip_value(0.3, adam(0.01, 0.9, 0.999, 1e-7))},
-      {"adam clipped by norm", Adam({.learning_rate = 0.01, .clip = {.norm = 0.7}}),
+      {"adam clipped by norm", Adam({.learning_rate = 0.01, .clipnorm = 0.7}),
        clip_norm(0.7, adam(0.01, 0.9, 0.999, 1e-7))},
       {"rmsprop clipped by value",
-       RMSprop({.learning_rate = 0.01, .momentum = 0.8, .clip = {.value = 0.3}}),
+       RMSprop({.learning_rate = 0.01, .momentum = 0.8, .clipvalue = 0.3}),
        clip_value(0.3, rmsprop(0.01, 0.9, 0.8, 1e-7, false))},
-      {"adagrad clipped by norm", Adagrad({.learning_rate = 0.1, .clip = {.norm = 0.7}}),
+      {"adagrad clipped by norm", Adagrad({.learning_rate = 0.1, .clipnorm = 0.7}),
        clip_norm(0.7, adagrad(0.1, 1e-7)), 0.1},
-      {"lars clipped by value", LARS({.learning_rate = 0.5, .trust = 0.02, .clip = {.value = 0.3}}),
+      {"lars clipped by value", LARS({.learning_rate = 0.5, .trust = 0.02, .clipvalue = 0.3}),
        clip_value(0.3, lars(0.5, 0.9, 1e-4, 0.02, 1e-8))},
-      {"lars clipped by norm", LARS({.learning_rate = 0.5, .trust = 0.02, .clip = {.norm = 0.7}}),
+      {"lars clipped by norm", LARS({.learning_rate = 0.5, .trust = 0.02, .clipnorm = 0.7}),
        clip_norm(0.7, lars(0.5, 0.9, 1e-4, 0.02, 1e-8))},
-      {"lamb clipped by value", LAMB({.learning_rate = 0.01, .clip = {.value = 0.3}}),
+      {"lamb clipped by value", LAMB({.learning_rate = 0.01, .clipvalue = 0.3}),
        clip_value(0.3, lamb(0.01, 0.9, 0.999, 1e-6, 0))},
-      {"lamb clipped by norm", LAMB({.learning_rate = 0.01, .clip = {.norm = 0.7}}),
+      {"lamb clipped by norm", LAMB({.learning_rate = 0.01, .clipnorm = 0.7}),
        clip_norm(0.7, lamb(0.01, 0.9, 0.999, 1e-6, 0))},
   };
 }
@@ -264,7 +264,7 @@ TEST(Rules, ClippingByGlobalNormScalesAllGradientsAlike) {
     for (const double most : {limit, 1e6}) {
       const Formula formula = sgd(0.1, 0.9, false);
       Problem problem = make_problem(0.0);
-      Steps steps(SGD({.learning_rate = 0.1, .momentum = 0.9, .clip = {.global_norm = most}}),
+      Steps steps(SGD({.learning_rate = 0.1, .momentum = 0.9, .global_clipnorm = most}),
                   problem.parameters, *library);
       for (int step = 0; step < kSteps; ++step) {
         const auto gradients = gradients_of(step);
@@ -288,8 +288,7 @@ TEST(Rules, ClippingByGlobalNormScalesAllGradientsAlike) {
 TEST(Rules, AGradientThatIsNotFiniteIsSeenInTheParametersAndNotClippedAway) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    Steps steps(SGD({.clip = {.global_norm = 1.0}}), {parameter("p", {2}, {1.0F, 2.0F})},
-                cpu_kernels());
+    Steps steps(SGD({.global_clipnorm = 1.0}), {parameter("p", {2}, {1.0F, 2.0F})}, cpu_kernels());
     steps.run({{bad, 1.0F}});
     EXPECT_TRUE(std::isnan(steps.value(0)[0]));
   }

@@ -35,7 +35,7 @@ TEST(ScaledRate, GrowsFromThatOfOneReplicaToThatOfAll) {
 }
 
 TEST(ScaledRate, FollowsASchedule) {
-  const Schedule cosine = CosineDecay({.initial = 0.1, .decay_steps = 100});
+  const Schedule cosine = CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 100});
   for (const std::int64_t warm_up : {0, 20}) {
     const Schedule both = scaled(cosine, {.replicas = 2, .warm_up_steps = warm_up});
     for (const std::int64_t t : {0, 5, 20, 60, 100}) {

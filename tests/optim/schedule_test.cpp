@@ -45,7 +45,7 @@ void expect_both_forms_agree(const Schedule& schedule, std::int64_t iterations) 
 TEST(Schedule, NodesAndHostAgreeAtEveryIteration) {
   for (const WarmUp warm_up : {WarmUp{}, WarmUp{.steps = 37, .start = 0.1}}) {
     for (const bool staircase : {false, true}) {
-      expect_both_forms_agree(ExponentialDecay({.initial = 0.3,
+      expect_both_forms_agree(ExponentialDecay({.initial_learning_rate = 0.3,
                                                 .decay_steps = 49,
                                                 .decay_rate = 0.7,
                                                 .staircase = staircase,
@@ -53,14 +53,16 @@ TEST(Schedule, NodesAndHostAgreeAtEveryIteration) {
                               600);
     }
     for (const double alpha : {0.0, 0.05, 1.0}) {
-      expect_both_forms_agree(
-          CosineDecay({.initial = 0.4, .decay_steps = 300, .alpha = alpha, .warm_up = warm_up}),
-          400);
+      expect_both_forms_agree(CosineDecay({.initial_learning_rate = 0.4,
+                                           .decay_steps = 300,
+                                           .alpha = alpha,
+                                           .warm_up = warm_up}),
+                              400);
     }
     for (const double power : {0.5, 1.0, 2.0}) {
-      expect_both_forms_agree(PolynomialDecay({.initial = 0.2,
+      expect_both_forms_agree(PolynomialDecay({.initial_learning_rate = 0.2,
                                                .decay_steps = 300,
-                                               .end = 0.01,
+                                               .end_learning_rate = 0.01,
                                                .power = power,
                                                .warm_up = warm_up}),
                               400);
@@ -70,16 +72,17 @@ TEST(Schedule, NodesAndHostAgreeAtEveryIteration) {
             {.boundaries = {10, 20, 90}, .values = {0.1, 0.05, 0.01, 0.001}, .warm_up = warm_up}),
         150);
   }
-  expect_both_forms_agree(Constant({.rate = 0.1, .warm_up = {.steps = 20}}), 40);
+  expect_both_forms_agree(ConstantRate({.rate = 0.1, .warm_up = {.steps = 20}}), 40);
 }
 
 TEST(Schedule, ExponentialDecayFollowsItsFormula) {
-  const Schedule smooth = ExponentialDecay({.initial = 0.1, .decay_steps = 10, .decay_rate = 0.5});
+  const Schedule smooth =
+      ExponentialDecay({.initial_learning_rate = 0.1, .decay_steps = 10, .decay_rate = 0.5});
   EXPECT_DOUBLE_EQ(smooth.at(0), 0.1);
   EXPECT_NEAR(smooth.at(5), 0.1 * std::sqrt(0.5), 1e-15);
   EXPECT_NEAR(smooth.at(30), 0.0125, 1e-15);
-  const Schedule stairs =
-      ExponentialDecay({.initial = 0.1, .decay_steps = 10, .decay_rate = 0.5, .staircase = true});
+  const Schedule stairs = ExponentialDecay(
+      {.initial_learning_rate = 0.1, .decay_steps = 10, .decay_rate = 0.5, .staircase = true});
   EXPECT_NEAR(stairs.at(9), 0.1, 1e-15);
   EXPECT_NEAR(stairs.at(10), 0.05, 1e-15);
   EXPECT_NEAR(stairs.at(29), 0.025, 1e-15);
@@ -87,8 +90,8 @@ TEST(Schedule, ExponentialDecayFollowsItsFormula) {
 
 TEST(Schedule, StairsAreTakenAtTheRightIterationInNodesToo) {
   // 1/49 times 49 k falls short of k for some k in f32.
-  Nodes nodes(
-      ExponentialDecay({.initial = 1.0, .decay_steps = 49, .decay_rate = 0.5, .staircase = true}));
+  Nodes nodes(ExponentialDecay(
+      {.initial_learning_rate = 1.0, .decay_steps = 49, .decay_rate = 0.5, .staircase = true}));
   for (std::int64_t k = 1; k < 20; ++k) {
     EXPECT_NEAR(nodes.at(49 * k) * std::pow(2.0, k), 1.0, 1e-5) << k;
     EXPECT_NEAR(nodes.at(49 * k - 1) * std::pow(2.0, k), 2.0, 1e-5) << k;
@@ -96,7 +99,8 @@ TEST(Schedule, StairsAreTakenAtTheRightIterationInNodesToo) {
 }
 
 TEST(Schedule, CosineDecayFallsFromTheFirstRateToItsFraction) {
-  const Schedule cosine = CosineDecay({.initial = 0.4, .decay_steps = 100, .alpha = 0.1});
+  const Schedule cosine =
+      CosineDecay({.initial_learning_rate = 0.4, .decay_steps = 100, .alpha = 0.1});
   EXPECT_NEAR(cosine.at(0), 0.4, 1e-15);
   EXPECT_NEAR(cosine.at(50), 0.22, 1e-15);
   EXPECT_NEAR(cosine.at(100), 0.04, 1e-15);
@@ -104,8 +108,8 @@ TEST(Schedule, CosineDecayFallsFromTheFirstRateToItsFraction) {
 }
 
 TEST(Schedule, PolynomialDecayEndsAtItsLastRate) {
-  const Schedule square =
-      PolynomialDecay({.initial = 0.5, .decay_steps = 10, .end = 0.1, .power = 2.0});
+  const Schedule square = PolynomialDecay(
+      {.initial_learning_rate = 0.5, .decay_steps = 10, .end_learning_rate = 0.1, .power = 2.0});
   EXPECT_NEAR(square.at(0), 0.5, 1e-15);
   EXPECT_NEAR(square.at(5), 0.1 + 0.4 * 0.25, 1e-15);
   EXPECT_NEAR(square.at(10), 0.1, 1e-15);
@@ -122,9 +126,9 @@ TEST(Schedule, PiecewiseValuesHoldUpToAndIncludingTheirBoundary) {
 }
 
 TEST(Schedule, WarmUpGrowsLinearlyAndTheScheduleBeginsBehindIt) {
-  const Schedule warm =
-      CosineDecay({.initial = 0.4, .decay_steps = 100, .warm_up = {.steps = 4, .start = 0.5}});
-  const Schedule cold = CosineDecay({.initial = 0.4, .decay_steps = 100});
+  const Schedule warm = CosineDecay(
+      {.initial_learning_rate = 0.4, .decay_steps = 100, .warm_up = {.steps = 4, .start = 0.5}});
+  const Schedule cold = CosineDecay({.initial_learning_rate = 0.4, .decay_steps = 100});
   EXPECT_NEAR(warm.at(0), 0.2, 1e-15);
   EXPECT_NEAR(warm.at(2), 0.3, 1e-15);
   EXPECT_NEAR(warm.at(4), 0.4, 1e-15);
@@ -133,9 +137,9 @@ TEST(Schedule, WarmUpGrowsLinearlyAndTheScheduleBeginsBehindIt) {
 
 TEST(Schedule, APlainRateIsConstantAndOneWithWarmUpIsNot) {
   EXPECT_TRUE(Schedule(0.1).constant());
-  EXPECT_TRUE(Constant({.rate = 0.1}).constant());
-  EXPECT_EQ(Constant({.rate = 0.1}).rate(), 0.1);
-  const Schedule warm = Constant({.rate = 0.1, .warm_up = {.steps = 10}});
+  EXPECT_TRUE(ConstantRate({.rate = 0.1}).constant());
+  EXPECT_EQ(ConstantRate({.rate = 0.1}).rate(), 0.1);
+  const Schedule warm = ConstantRate({.rate = 0.1, .warm_up = {.steps = 10}});
   EXPECT_FALSE(warm.constant());
   EXPECT_NEAR(warm.at(5), 0.05, 1e-15);
   EXPECT_NEAR(warm.at(1000), 0.1, 1e-15);
@@ -152,13 +156,14 @@ void expect_refused(F&& make, const std::string& named) {
 }
 
 TEST(Schedule, RefusesOptionsThatMakeNoRateAndNamesThem) {
-  expect_refused([] { Constant({.rate = -1.0}); }, "rate is -1");
-  expect_refused([] { ExponentialDecay({.initial = NAN}); }, "initial is nan");
+  expect_refused([] { ConstantRate({.rate = -1.0}); }, "rate is -1");
+  expect_refused([] { ExponentialDecay({.initial_learning_rate = NAN}); },
+                 "initial_learning_rate is nan");
   expect_refused([] { ExponentialDecay({.decay_steps = 0}); }, "decay_steps is 0");
   expect_refused([] { ExponentialDecay({.decay_rate = 0.0}); }, "decay_rate is 0");
   expect_refused([] { CosineDecay({.alpha = -0.5}); }, "alpha is -0.5");
   expect_refused([] { CosineDecay({.decay_steps = -3}); }, "decay_steps is -3");
-  expect_refused([] { PolynomialDecay({.end = -0.1}); }, "end is -0.1");
+  expect_refused([] { PolynomialDecay({.end_learning_rate = -0.1}); }, "end_learning_rate is -0.1");
   expect_refused([] { PolynomialDecay({.power = 0.0}); }, "power is 0");
   expect_refused([] { PiecewiseConstantDecay({.boundaries = {1}, .values = {0.1}}); },
                  "1 values for 1 boundaries");

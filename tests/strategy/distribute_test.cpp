@@ -112,7 +112,8 @@ TEST(Distribute, WhatIsAddedUpAsideTravelsWithGradients) {
   Traced traced = trace();
   Graph& graph = traced.graph;
   const Value x{&graph, graph.inputs().front().second};
-  for (const Value& statistic : {reduce_sum(x), reduce_sum(square(x))}) {
+  const Value statistics[] = {reduce_sum(x), reduce_sum(square(x))};
+  for (const Value& statistic : statistics) {
     const Value values[] = {statistic, graph.scalar(1.0)};
     const std::vector<Value> sums = all_reduce_aside(values);
     const VariableRef average = zero_variable("average", {});

@@ -2,11 +2,17 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <atomic>
+#include <thread>
 
+#include <algorithm>
 #include <fstream>
 #include <string_view>
 
+#include "file_size_limit.h"
+#include "lockstep/tensor/host_file.h"
 #include "temporary_folder.h"
 
 namespace lockstep {
@@ -116,6 +122,12 @@ TEST(Safetensors, TensorsAtOddPlacesAreAlignedInMemory) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file.tensors.at("b").raw()) % 8, 0u);
 }
 
+std::string nested_objects(std::size_t count) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += R"({"":)";
+  return text;
+}
+
 struct BadFile {
   const char* why;  // part of the message
   std::string bytes;
@@ -161,6 +173,10 @@ TEST(Safetensors, InvalidFilesAreRejectedWithTheReason) {
        one_tensor(R"("dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1])", 1)},
       {"but 2 follow", one_tensor(R"("dtype":"U8","shape":[3],"data_offsets":[0,3])", 2)},
       {"but 4 follow", one_tensor(R"("dtype":"U8","shape":[3],"data_offsets":[0,3])", 4)},
+      {"nests deeper", file_bytes(R"({"w":)" + std::string(100000, '['), 0)},
+      {"nests deeper", file_bytes(R"({"__metadata__":)" + nested_objects(100000), 0)},
+      {"too many elements",
+       one_tensor(R"("dtype":"F64","shape":[4611686018427387904],"data_offsets":[0,0])", 0)},
       {"begins at 1", one_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,2])", 2)},
       {"begins at 1", file_bytes(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
                                  R"("b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
@@ -190,6 +206,91 @@ TEST(Safetensors, EveryCutOfAFileIsRejected) {
   }
 }
 
+std::string bytes_of_file(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(stream)), {});
+}
+
+TEST(Safetensors, EveryBitThatChangesIsADataError) {
+  const TemporaryFolder folder;
+  save_safetensors(folder / "weights", example());
+  save_safetensors(folder / "none", {});
+  for (const char* name : {"weights", "none"}) {
+    std::string bytes = bytes_of_file(folder / name);
+    for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+      const auto flip = static_cast<char>(1 << bit % 8);
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ flip);
+      EXPECT_NE(rejection(bytes), "") << name << ": bit " << bit;
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ flip);
+    }
+  }
+}
+
+TEST(Safetensors, ADamagedTensorIsNamed) {
+  const TemporaryFolder folder;
+  save_safetensors(folder / "weights", example());
+  std::string bytes = bytes_of_file(folder / "weights");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);  // of f, the last of the narrowest dtypes
+  const std::string message = rejection(bytes);
+  EXPECT_NE(message.find("tensor \"f\" is damaged"), std::string::npos) << message;
+}
+
+// Another program may load the tensors and the metadata, change a tensor, and write both.
+TEST(Safetensors, ChecksumsThatAnotherProgramKeptAreNotTakenForOurs) {
+  const std::string header =
+      R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+      R"("__metadata__":{"crc32c":"00000000","crc32c/w":"00000000","checksums":"crc32c"}})";
+  const std::string message = rejection(file_bytes(header, 1));
+  EXPECT_NE(message.find("another program"), std::string::npos) << message;
+}
+
+TEST(Safetensors, ARowIsTheValuesOfItsTensorsOneAfterTheOther) {
+  const TemporaryFolder folder;
+  TensorFile file;
+  file.tensors["w"] = Tensor::of<double>({0.5}, {1});
+  file.rows["r"] = {Tensor::of<float>({1, 2, 3, 4}, {2, 2}), Tensor(DType::F32, {0}),
+                    Tensor::scalar(5.0f)};
+  save_safetensors(folder / "file", file);
+  const TensorFile loaded = load_safetensors(folder / "file");
+  EXPECT_TRUE(loaded.tensors.at("r").same_bits(Tensor::of<float>({1, 2, 3, 4, 5}, {5})));
+  file.rows["r"].push_back(Tensor::scalar(1.0));
+  EXPECT_THROW(save_safetensors(folder / "file", file), UsageError);
+}
+
+TEST(Safetensors, TemporariesOfKilledWritersGoAndThoseOfLivingOnesStay) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / ".weights.999999.0.tmp") << "half a file";
+  std::ofstream(folder / ".weights.backup.tmp") << "a file of the user's";
+  std::ofstream(folder / ".other.999999.0.tmp") << "of another file";
+  FileWriter living(folder / "weights");
+  EXPECT_FALSE(std::filesystem::exists(folder / ".weights.999999.0.tmp"));
+  living.append(std::as_bytes(std::span("late")));
+  save_safetensors(folder / "weights", example());
+  EXPECT_EQ(folder.files(), 4u) << "the two others, the living one and the file";
+  expect_same(example(), load_safetensors(folder / "weights"));
+  living.commit();
+  EXPECT_EQ(bytes_of_file(folder / "weights").substr(0, 4), "late");
+  EXPECT_EQ(folder.files(), 3u);
+}
+
+// One that clears up may come between any two steps of a writer that makes files and deletes them.
+TEST(Safetensors, WritersThatClearUpAtOnceTakeNoFileFromOneAnother) {
+  const TemporaryFolder folder;
+  std::atomic<bool> done = false;
+  std::thread sweeper([&] {
+    while (!done) remove_stale_temporaries(folder / "weights");
+  });
+  int lost = 0;
+  for (int i = 0; i < 500; ++i) {
+    const FileWriter writer(folder / "weights");
+    std::this_thread::yield();
+    if (folder.files() == 0) ++lost;
+  }
+  done = true;
+  sweeper.join();
+  EXPECT_EQ(lost, 0);
+}
+
 TEST(Safetensors, WhatIsNoFileIsADataError) {
   const TemporaryFolder folder;
   EXPECT_THROW(load_safetensors(folder / "missing"), DataError);
@@ -204,28 +305,14 @@ TEST(Safetensors, NamesThatCannotBeWrittenAreRefused) {
   EXPECT_THROW(save_safetensors(folder / "weights", file), UsageError);
   file.tensors = {{"\xFF", Tensor::scalar(1.0f)}};
   EXPECT_THROW(save_safetensors(folder / "weights", file), UsageError);
+  file.tensors = {};
+  file.metadata = {{"crc32c/w", "1"}};
+  EXPECT_THROW(save_safetensors(folder / "weights", file), UsageError);
+  file.metadata = {};
   file.tensors = {{"w", Tensor()}};
   EXPECT_THROW(save_safetensors(folder / "weights", file), UsageError);
   EXPECT_EQ(folder.files(), 0u);
 }
-
-// Lets files grow to a limit only, as a full disk does.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) : old_handler_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &old_);
-    const rlimit limit{bytes, old_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileSizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &old_);
-    ::signal(SIGXFSZ, old_handler_);
-  }
-
- private:
-  rlimit old_;
-  sighandler_t old_handler_;
-};
 
 TEST(Safetensors, AFullDiskLeavesTheOldFileAndNoRest) {
   const TemporaryFolder folder;
@@ -245,6 +332,46 @@ TEST(Safetensors, AFullDiskLeavesTheOldFileAndNoRest) {
   EXPECT_NE(message.find("File too large"), std::string::npos) << message;
   EXPECT_EQ(folder.files(), 1u);
   expect_same(example(), load_safetensors(folder / "weights"));
+}
+
+TensorFile numbered(float number) {
+  TensorFile file;
+  Tensor tensor(DType::F32, {1 << 16});
+  std::ranges::fill(tensor.values<float>(), number);
+  file.tensors["w"] = tensor;
+  return file;
+}
+
+// Saves over and over, and tells after each time.
+[[noreturn]] void save_for_ever(const std::filesystem::path& file, int told) {
+  for (float number = 1;; ++number) {
+    save_safetensors(file, numbered(number));
+    if (::write(told, "x", 1) != 1) ::_exit(1);
+  }
+}
+
+TEST(Safetensors, AWriterKilledAnywhereLeavesAWholeFileAndTheNextClearsUp) {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "weights";
+  for (int round = 0; round < 12; ++round) {
+    int told[2];
+    ASSERT_EQ(::pipe(told), 0);
+    const pid_t writer = ::fork();
+    ASSERT_GE(writer, 0);
+    if (writer == 0) save_for_ever(file, told[1]);
+    char byte = 0;
+    for (int saved = 0; saved <= round % 3; ++saved) ASSERT_EQ(::read(told[0], &byte, 1), 1);
+    // As long as some work takes, so that the kill meets the next save here and there.
+    for (int work = 0; work < round; ++work) EXPECT_EQ(numbered(1).tensors.size(), 1u);
+    ::kill(writer, SIGKILL);
+    ::waitpid(writer, nullptr, 0);
+    ::close(told[0]);
+    ::close(told[1]);
+    const Tensor saved = load_safetensors(file).tensors.at("w");
+    EXPECT_EQ(saved.values<float>().front(), saved.values<float>().back());
+  }
+  save_safetensors(file, example());
+  EXPECT_EQ(folder.files(), 1u);
 }
 
 TEST(Safetensors, AFolderThatIsNotThereIsADataError) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <sstream>
 
 namespace lockstep {
 namespace {
@@ -107,6 +109,85 @@ TEST(Tensor, AViewMayNotLeaveItsBuffer) {
   auto buffer = host().allocate(16);
   EXPECT_NO_THROW(Tensor(DType::F32, {2}, buffer, 8));
   EXPECT_THROW(Tensor(DType::F32, {3}, buffer, 8), InternalError);
+}
+
+TEST(Tensor, IsMadeOfNestedBraces) {
+  const Tensor matrix = Tensor::from({{1, 2, 3}, {4, 5, 6}});
+  EXPECT_EQ(matrix.shape(), (Shape{2, 3}));
+  EXPECT_EQ(matrix.dtype(), DType::I32);
+  EXPECT_EQ(matrix.at<std::int32_t>(1, 0), 4);
+  EXPECT_EQ(Tensor::from({0.5, 1.5}).dtype(), DType::F32);
+  EXPECT_EQ(Tensor::from({0.1}, DType::F64).item(), 0.1);
+  EXPECT_EQ(Tensor::from({true, false}).dtype(), DType::Bool);
+  EXPECT_EQ(Tensor::from({{{1, 2}}, {{3, 4}}}).shape(), (Shape{2, 1, 2}));
+  EXPECT_THROW(Tensor::from({{1, 2}, {3}}), UsageError);
+}
+
+TEST(Tensor, IsIndexedFromBothEnds) {
+  Tensor tensor = counted({4, 3});
+  EXPECT_EQ(tensor[1].shape(), (Shape{3}));
+  EXPECT_EQ(tensor[1][2].item(), 5);
+  EXPECT_EQ(tensor[-1][-3].item(), 9);
+  EXPECT_EQ(tensor.at<float>(-1, 0), 9);
+  tensor[0].values<float>()[1] = 70;  // a view
+  EXPECT_EQ(tensor.at<float>(0, 1), 70);
+  tensor.at<float>(0, 1) = 1;
+  EXPECT_EQ(tensor[0][1].item(), 1);
+  EXPECT_THROW(tensor[4], UsageError);
+  EXPECT_THROW(tensor[-5], UsageError);
+  EXPECT_THROW(tensor[0][0][0], UsageError);
+  EXPECT_THROW(tensor.at<float>(1), UsageError);
+  EXPECT_THROW(tensor.at<float>(1, 3), UsageError);
+  EXPECT_THROW(tensor.at<double>(1, 1), UsageError);
+  EXPECT_THROW(Tensor()[0], UsageError);
+}
+
+// The values as numpy.array2string writes them (checked with NumPy 2.4.6), but for the words of
+// bools.
+TEST(Tensor, PrintsAsNumPyDoes) {
+  std::ostringstream text;
+  text << Tensor::from({{1, 2}, {3, -4}});
+  EXPECT_EQ(text.str(), "Tensor([[ 1  2]\n        [ 3 -4]], shape=(2, 2), dtype=i32)");
+  EXPECT_EQ(Tensor::from({1.0, 2.5, -3.25}).str(),
+            "Tensor([ 1.    2.5  -3.25], shape=(3,), dtype=f32)");
+  EXPECT_EQ(Tensor::from({0.1, 0.2}).str(), "Tensor([0.1 0.2], shape=(2,), dtype=f32)");
+  EXPECT_EQ(Tensor::from({1e-5, 1500.0}).str(), "Tensor([1.0e-05 1.5e+03], shape=(2,), dtype=f32)");
+  EXPECT_EQ(Tensor::scalar(3.5f).str(), "Tensor(3.5, shape=(), dtype=f32)");
+  EXPECT_EQ(Tensor(DType::F32, {0, 3}).str(), "Tensor([], shape=(0, 3), dtype=f32)");
+  EXPECT_EQ(fmt::format("{}", Tensor::from({true, false})),
+            "Tensor([ true false], shape=(2,), dtype=bool)");
+  EXPECT_EQ(counted({1001}).str(),
+            "Tensor([   0.    1.    2. ...  998.  999. 1000.], shape=(1001,), dtype=f32)");
+  EXPECT_EQ(Tensor(DType::I64, {40, 40}).str(),
+            "Tensor([[0 0 0 ... 0 0 0]\n        [0 0 0 ... 0 0 0]\n        [0 0 0 ... 0 0 0]\n"
+            "        ...\n        [0 0 0 ... 0 0 0]\n        [0 0 0 ... 0 0 0]\n"
+            "        [0 0 0 ... 0 0 0]], shape=(40, 40), dtype=i64)");
+  EXPECT_EQ(Tensor().str(), "Tensor()");
+}
+
+TEST(Tensor, LabelsBecomeRowsWithAOne) {
+  const Tensor rows = to_categorical(Tensor::from({0, 2, 1}));
+  EXPECT_TRUE(rows.same_bits(Tensor::from({{1.0, 0.0, 0.0}, {0.0, 0.0, 1.0}, {0.0, 1.0, 0.0}})));
+  EXPECT_EQ(to_categorical(Tensor::from({{1}, {0}}), 10).shape(), (Shape{2, 10}));
+  EXPECT_EQ(to_categorical(Tensor::from({{1, 0, 1}, {0, 1, 1}})).shape(), (Shape{2, 3, 2}));
+  EXPECT_THROW(to_categorical(Tensor::from({0, 3}), 3), DataError);
+  EXPECT_THROW(to_categorical(Tensor::from({-1, 0})), DataError);
+  EXPECT_THROW(to_categorical(Tensor::from({0.5})), DataError);
+}
+
+TEST(Tensor, LabelsThatNoIntegerHoldsAreErrorsWithTheirValue) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double label : {1e300, -1e300, 9.3e18, inf, -inf, std::nan("")}) {
+    for (const std::optional<std::int64_t> classes : {std::optional<std::int64_t>(), {3}}) {
+      try {
+        to_categorical(Tensor::from({1.0, label}, DType::F64), classes);
+        ADD_FAILURE() << label << " was taken for a class";
+      } catch (const DataError& error) {
+        const std::string message = error.what();
+        EXPECT_NE(message.find(fmt::format("label 1 is {},", label)), std::string::npos) << message;
+      }
+    }
+  }
 }
 
 }  // namespace

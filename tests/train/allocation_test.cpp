@@ -246,7 +246,7 @@ TEST(Allocation, ATrainingStepInMixedPrecisionCallsNoAllocator) {
   for (const DType dtype : {DType::F16, DType::BF16}) {
     expect_no_allocation(
         {Network::sequential({Conv2D({.filters = 8, .padding = "same"}), BatchNormalization(),
-                              Activation("relu"), MaxPool2D(), Flatten(), Dense({.units = 10})}),
+                              Activation("relu"), MaxPooling2D(), Flatten(), Dense({.units = 10})}),
          {DType::F32, {4, 8, 8, 3}},
          dtype});
   }
@@ -254,10 +254,10 @@ TEST(Allocation, ATrainingStepInMixedPrecisionCallsNoAllocator) {
 
 TEST(Allocation, ATrainingStepWithADepthwiseConvolutionCallsNoAllocator) {
   expect_no_allocation(
-      {Network::sequential({Conv2D({.filters = 8, .stride = 2, .padding = "same"}),
+      {Network::sequential({Conv2D({.filters = 8, .strides = 2, .padding = "same"}),
                             DepthwiseConv2D({.padding = "same"}), BatchNormalization(),
-                            Activation("relu"), Conv2D({.filters = 16, .kernel = 1}), MaxPool2D(),
-                            Flatten(), Dense({.units = 10})}),
+                            Activation("relu"), Conv2D({.filters = 16, .kernel_size = 1}),
+                            MaxPooling2D(), Flatten(), Dense({.units = 10})}),
        {DType::F32, {4, 16, 16, 3}}});
 }
 

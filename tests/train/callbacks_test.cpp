@@ -80,7 +80,7 @@ TEST(Callbacks, AMonitorThatDoesNotExistIsRefusedBeforeTraining) {
 TEST(Callbacks, ACheckpointOfTheBestIsNotWrittenOverBehindSteps) {
   const std::string message = message_of<UsageError>(
       [] { ModelCheckpoint({.path = "unused", .save_best_only = true, .every_steps = 5}); });
-  EXPECT_NE(message.find("every_steps = 5"), std::string::npos) << message;
+  EXPECT_NE(message.find("two callbacks"), std::string::npos) << message;
   EXPECT_NE(message.find("save_best_only"), std::string::npos) << message;
 }
 
@@ -109,7 +109,7 @@ TEST(Callbacks, ReduceLROnPlateauLowersTheRateBehindPatienceEpochs) {
 TEST(Callbacks, ARateThatAScheduleDecidesCannotBeSet) {
   Trained t;
   CompileOptions options = with_adam();
-  options.optimizer = SGD({.learning_rate = CosineDecay({.initial = 0.1})});
+  options.optimizer = SGD({.learning_rate = CosineDecay({.initial_learning_rate = 0.1})});
   t.model.compile(options);
   EXPECT_NE(message_of<UsageError>([&] { t.model.set_learning_rate(0.1); }).find("schedule"),
             std::string::npos);
@@ -157,12 +157,33 @@ TEST(Callbacks, ModelCheckpointFillsInItsPathAndKeepsTheBestOnly) {
               {.callbacks = {
                    ModelCheckpoint({.path = folder.path() + "/steps/{step}", .every_steps = 2})}});
   EXPECT_GE(std::distance(std::filesystem::directory_iterator(folder / "steps"), {}), 1);
+  const History by_clock =
+      t.model.fit(t.data.x, t.data.y,
+                  {.callbacks = {ModelCheckpoint({.path = folder.path() + "/clock/{step}",
+                                                  .every = std::chrono::nanoseconds(1)})}});
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "clock"), {}),
+            by_clock.steps);
   EXPECT_NE(message_of<UsageError>([&] {
               t.model.fit(
                   t.data.x, t.data.y,
                   {.callbacks = {ModelCheckpoint({.path = folder.path() + "/{accuracy}"})}});
             }).find("sparse_categorical_accuracy"),
             std::string::npos);
+}
+
+TEST(Callbacks, BracesThatStayDoNotMakeACheckpointWaitForTheValidation) {
+  const TemporaryFolder folder;
+  bool trained = false;
+  FitOptions options;
+  options.validation_data = shuffled_batches(make_problem(16));
+  options.callbacks = {LambdaCallback({.on_epoch_trained = [&](Model&, std::int64_t,
+                                                               const Logs&) { trained = true; }}),
+                       ModelCheckpoint({.path = (folder / "a{{val_loss}}").string()})};
+  options.interrupted = [&] { return trained; };
+  Sequential model = make_model();
+  model.compile(with_adam());
+  EXPECT_TRUE(model.fit(shuffled_batches(make_problem(64)), options).interrupted);
+  EXPECT_TRUE(std::filesystem::exists(folder / "a{val_loss}"));
 }
 
 TEST(Callbacks, TerminateOnNaNStopsAtTheFirstBadStep) {

@@ -22,7 +22,7 @@ TEST_P(ResumeAfter, GoesOnWithTheSameBitsAsIfNeverStopped) {
   const std::filesystem::path file = folder / "checkpoint.safetensors";
   const Problem data = make_problem(100);
   const Dataset batches = shuffled_batches(data);
-  const Dataset validation = Dataset::from_tensors({data.x, data.y}).batch(32);
+  const Dataset validation = Dataset::from_tensor_slices({data.x, data.y}).batch(32);
 
   Sequential straight = compiled_model();
   const History whole = straight.fit(batches, {.epochs = 3, .validation_data = validation});
@@ -106,7 +106,7 @@ TEST(Checkpoint, CallbacksGoOnWithWhatTheyKnew) {
 TEST(Checkpoint, SaveAndLoadKeepWeightsOptimizerAndStep) {
   const TemporaryFolder folder;
   const Problem data = make_problem(64);
-  const Dataset batches = Dataset::from_tensors({data.x, data.y}).batch(16);
+  const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(16);
   Sequential saved = compiled_model();
   saved.fit(batches);
   saved.save(folder / "model");

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "train/parts.h"
 #include "train/problem.h"
 
 namespace lockstep::testing {
@@ -52,7 +53,7 @@ TEST(Fit, EpochsIsTheIndexOfTheLastEpochWhereInitialEpochIsGiven) {
 
 TEST(Fit, TwoCallsContinueTheOptimizer) {
   const Problem data = make_problem(64);
-  const Dataset batches = Dataset::from_tensors({data.x, data.y}).batch(16);
+  const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(16);
   Sequential whole = make_model();
   whole.compile(with_adam());
   whole.fit(batches, {.epochs = 4});
@@ -107,7 +108,8 @@ TEST(Fit, ValidationSplitTakesTheLastSamplesBeforeShuffling) {
   const History history = split.fit(data.x, data.y, {.epochs = 2, .validation_split = 0.2});
   Sequential given = make_model();
   given.compile(with_adam());
-  const Dataset last = Dataset::from_tensors({data.x.rows(40, 10), data.y.rows(40, 10)}).batch(32);
+  const Dataset last =
+      Dataset::from_tensor_slices({data.x.rows(40, 10), data.y.rows(40, 10)}).batch(32);
   const History same =
       given.fit(data.x.rows(0, 40), data.y.rows(0, 40), {.epochs = 2, .validation_data = last});
   EXPECT_EQ(history.series("val_loss"), same.series("val_loss"));
@@ -117,7 +119,7 @@ TEST(Fit, ValidationSplitTakesTheLastSamplesBeforeShuffling) {
 
 TEST(Fit, ValidationLeavesTheMetricsOfTheEpochAlone) {
   const Problem data = make_problem(64);
-  const Dataset batches = Dataset::from_tensors({data.x, data.y}).batch(16);
+  const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(16);
   Sequential quiet = make_model();
   quiet.compile(with_adam());
   const History expected = quiet.fit(batches);
@@ -133,7 +135,7 @@ TEST(Fit, ValidationLeavesTheMetricsOfTheEpochAlone) {
 
 TEST(Fit, StepsPerEpochGoesOnInTheDataWhereTheLastEpochStopped) {
   const Problem data = make_problem(64);
-  const Dataset batches = Dataset::from_tensors({data.x, data.y}).batch(16);
+  const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(16);
   Sequential whole = make_model();
   whole.compile(with_adam());
   whole.fit(batches, {.epochs = 1});
@@ -289,7 +291,7 @@ TEST(Fit, TheReportDividesTheWholeTime) {
   model.compile(with_adam());
   const History history = model.fit(data.x, data.y, {.epochs = 3});
   const Attribution& part = history.attribution;
-  EXPECT_NEAR(part.compute + part.communication + part.input + part.wait + part.host, 1.0, 1e-9);
+  EXPECT_NEAR(sum_of(part), 1.0, 1e-9);
   EXPECT_GT(part.compute, 0.0);
   EXPECT_FALSE(history.top_ops.empty());
   EXPECT_GT(history.peak_bytes, 0u);

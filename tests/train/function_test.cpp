@@ -9,7 +9,7 @@ namespace {
 
 TEST(Function, AStepOfTheUsersOwnEqualsFit) {
   const Problem data = make_problem(48);
-  const Dataset batches = Dataset::from_tensors({data.x, data.y}).batch(16);
+  const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(16);
   Sequential fitted = make_model();
   fitted.compile(with_adam());
   fitted.fit(batches, {.epochs = 2});
@@ -21,7 +21,7 @@ TEST(Function, AStepOfTheUsersOwnEqualsFit) {
   Function step(model, [&](Value x, Value y) {
     ++traces;
     const Value logits = model(x, {.training = true});
-    const LossPair loss = sparse_categorical_crossentropy(y, logits);
+    const LossPair loss = sparse_categorical_crossentropy(y, logits, {.from_logits = true});
     optimizer.apply(gradients(loss, model.trainable_variables()));
     return loss;
   });
@@ -74,8 +74,9 @@ TEST(Function, TakesFloatsForClassNumbersOnlyWhereTheyAreWhole) {
   const Problem data = make_problem(8);
   Sequential model = make_model();
   model.build({kFeatures});
-  Function loss(model,
-                [&](Value x, Value y) { return sparse_categorical_crossentropy(y, model(x)); });
+  Function loss(model, [&](Value x, Value y) {
+    return sparse_categorical_crossentropy(y, model(x), {.from_logits = true});
+  });
   Tensor labels = data.y.cast(DType::F32);
   EXPECT_EQ(loss(data.x, labels).item(), loss(data.x, data.y).item());
   for (const float bad : {0.5f, -0.5f, std::numeric_limits<float>::quiet_NaN(),
@@ -93,7 +94,8 @@ TEST(Function, TrainsTwoModelsTogether) {
   const Tensor before = first.predict(data.x);
   const Optimizer optimizer = SGD({.learning_rate = 0.1});
   Function step(std::vector<Model>{first, second}, [&](Value x, Value y) {
-    const LossPair loss = sparse_categorical_crossentropy(y, second(first(x)));
+    const LossPair loss =
+        sparse_categorical_crossentropy(y, second(first(x)), {.from_logits = true});
     std::vector<VariableRef> parameters = first.trainable_variables();
     for (const VariableRef& variable : second.trainable_variables()) parameters.push_back(variable);
     optimizer.apply(gradients(loss, parameters));

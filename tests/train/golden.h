@@ -38,9 +38,9 @@ inline std::shared_ptr<Network> mlp() {
 inline std::shared_ptr<Network> lenet() {
   return Network::sequential(
       {Conv2D({.filters = 5, .padding = "same", .activation = "relu", .name = "conv1"}),
-       MaxPool2D({.pool = 2}),
+       MaxPooling2D({.pool_size = 2}),
        Conv2D({.filters = 8, .padding = "same", .activation = "relu", .name = "conv2"}),
-       MaxPool2D({.pool = 2}), Flatten(),
+       MaxPooling2D({.pool_size = 2}), Flatten(),
        Dense({.units = 16, .activation = "relu", .name = "hidden"}),
        Dense({.units = kClasses, .name = "logits"})});
 }
@@ -55,8 +55,8 @@ struct ConvNormOptions {
 
 inline Symbol conv_norm(const Symbol& x, const ConvNormOptions& options) {
   const Symbol y = Conv2D({.filters = options.filters,
-                           .kernel = options.kernel,
-                           .stride = options.stride,
+                           .kernel_size = options.kernel,
+                           .strides = options.stride,
                            .padding = "same",
                            .use_bias = false,
                            .name = options.conv})(x);
@@ -117,7 +117,7 @@ inline const std::vector<GoldenOptimizer> kOptimizers = {
      }},
     {"adagrad", [] { return Adagrad({.learning_rate = 0.01}); }},
     {"lars", [] { return LARS({.learning_rate = 0.5, .weight_decay = 1e-3, .trust = 0.01}); }},
-    {"lamb", [] { return LAMB({.learning_rate = 0.005, .weight_decay = 0.01}); }},
+    {"lamb", [] { return LAMB({.learning_rate = 0.005, .epsilon = 1e-6, .weight_decay = 0.01}); }},
 };
 
 // A training step: inputs "x" and "y", outputs "sum" and "weight" of the loss.
@@ -126,7 +126,8 @@ inline Graph trace(Network& network, const Optimizer& optimizer, const ValueType
   Graph graph;
   const std::vector<Value> inputs = {graph.input("x", x)};
   const Value logits = network.trace(inputs, {.training = true});
-  const LossPair loss = sparse_categorical_crossentropy(graph.input("y", y), logits);
+  const LossPair loss =
+      sparse_categorical_crossentropy(graph.input("y", y), logits, {.from_logits = true});
   const std::vector<VariableRef> parameters = network.trainable_variables();
   std::vector<Value> targets;
   for (const VariableRef& parameter : parameters) targets.push_back(graph.variable(parameter));

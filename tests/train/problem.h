@@ -33,7 +33,7 @@ inline Problem make_problem(std::int64_t samples, std::uint64_t seed = 1) {
 
 inline Dataset shuffled_batches(const Problem& data, std::int64_t size = 16) {
   const std::int64_t samples = data.x.shape()[0];
-  return Dataset::from_tensors({data.x, data.y})
+  return Dataset::from_tensor_slices({data.x, data.y})
       .shuffle({.buffer = samples, .seed = 5})
       .batch(size)
       .prefetch();
@@ -69,8 +69,9 @@ inline Problem make_images(std::int64_t samples, std::uint64_t seed = 1) {
 
 inline Sequential make_conv_model() {
   return Sequential({Conv2D({.filters = 8, .padding = "same"}), BatchNormalization(),
-                     Activation("relu"), MaxPool2D(), Conv2D({.filters = 8}), BatchNormalization(),
-                     Activation("relu"), GlobalAveragePooling2D(), Dense({.units = kClasses})});
+                     Activation("relu"), MaxPooling2D(), Conv2D({.filters = 8}),
+                     BatchNormalization(), Activation("relu"), GlobalAveragePooling2D(),
+                     Dense({.units = kClasses})});
 }
 
 inline Sequential make_dropout_model() {

@@ -150,7 +150,7 @@ TEST(Resume, InTheMiddleOfAPassAnotherBatchSizeIsRefused) {
       [&] { resumed.fit(shuffled_batches(data, 20), {.resume = folder / "middle"}); });
   EXPECT_NE(size.find("batches of 16, 7 in a pass"), std::string::npos) << size;
   EXPECT_NE(size.find("batches of 20, 5 in a pass"), std::string::npos) << size;
-  const Dataset dropping = Dataset::from_tensors({data.x, data.y})
+  const Dataset dropping = Dataset::from_tensor_slices({data.x, data.y})
                                .shuffle({.buffer = 100, .seed = 5})
                                .batch(16, {.drop_remainder = true});
   const std::string remainder =
@@ -166,7 +166,8 @@ Sequential compiled_conv_model() {
   Sequential model = make_conv_model();
   CompileOptions options = with_adam();
   options.optimizer =
-      SGD({.learning_rate = CosineDecay({.initial = 0.1, .decay_steps = 10}), .momentum = 0.9});
+      SGD({.learning_rate = CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 10}),
+           .momentum = 0.9});
   model.compile(options);
   return model;
 }

@@ -13,14 +13,14 @@ std::vector<double> custom_loop(int replicas, Model model) {
   Optimizer optimizer = Adam();
   Function step = strategy.function([&](Value images, Value labels) {
     const Value logits = model(images, {.training = true});
-    const LossPair loss = sparse_categorical_crossentropy(labels, logits);
+    const LossPair loss = sparse_categorical_crossentropy(labels, logits, {.from_logits = true});
     optimizer.apply(gradients(loss, model.trainable_variables()));
     return loss;
   });
   std::vector<double> losses;
   for (int epoch = 0; epoch < 3; ++epoch) {
     for (auto& [images, labels] :
-         strategy.distribute(Dataset::from_tensors({samples.x, samples.y}).batch(13))) {
+         strategy.distribute(Dataset::from_tensor_slices({samples.x, samples.y}).batch(13))) {
       const PerReplica loss = strategy.run(step, images, labels);
       losses.push_back(strategy.reduce(ReduceOp::Mean, loss));
     }
@@ -64,9 +64,11 @@ TEST(CustomLoop, NormsCountTheReplicasThatHaveSamplesEachForItself) {
   Optimizer of_all = SGD();
   const MirroredStrategy strategy = mirrored(2);
   Function step = strategy.function([&](Value x, Value x_labels, Value z, Value z_labels) {
-    const LossPair loss = sparse_categorical_crossentropy(x_labels, few(x, {.training = true}));
+    const LossPair loss = sparse_categorical_crossentropy(x_labels, few(x, {.training = true}),
+                                                          {.from_logits = true});
     of_few.apply(gradients(loss, few.trainable_variables()));
-    const LossPair other = sparse_categorical_crossentropy(z_labels, all(z, {.training = true}));
+    const LossPair other = sparse_categorical_crossentropy(z_labels, all(z, {.training = true}),
+                                                           {.from_logits = true});
     of_all.apply(gradients(other, all.trainable_variables()));
     return other;
   });
@@ -159,7 +161,7 @@ TEST(CustomLoop, AverageLossesOfTheReplicasAddUpToTheMean) {
   const MirroredStrategy strategy = mirrored(3);
   Function loss = strategy.function([](Value x) { return compute_average_loss(x, 4); });
   const Tensor x = Tensor::of(std::vector<float>{1, 2, 3, 6}, {4});
-  for (auto& [values] : strategy.distribute<1>(Dataset::from_tensors({x}).batch(4))) {
+  for (auto& [values] : strategy.distribute<1>(Dataset::from_tensor_slices({x}).batch(4))) {
     EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Sum, strategy.run(loss, values))), 3);
   }
 }
@@ -167,7 +169,7 @@ TEST(CustomLoop, AverageLossesOfTheReplicasAddUpToTheMean) {
 TEST(Distribute, SplitsAsTfDistributeDoes) {
   const MirroredStrategy strategy = mirrored(3);
   const Tensor x = Tensor::of(std::vector<std::int32_t>{0, 1, 2, 3}, {4});
-  for (auto& [values] : strategy.distribute<1>(Dataset::from_tensors({x}).batch(4))) {
+  for (auto& [values] : strategy.distribute<1>(Dataset::from_tensor_slices({x}).batch(4))) {
     EXPECT_EQ(values.at(0).elements(), 2);
     EXPECT_EQ(values.at(1).elements(), 2);
     EXPECT_EQ(values.at(2).elements(), 0);
@@ -183,7 +185,7 @@ TEST(Distribute, FromAFunctionDealsOutBatchesAsTheyAre) {
     EXPECT_EQ(context.num_replicas_in_sync, 2);
     EXPECT_EQ(context.per_replica_batch_size(6), 3);
     EXPECT_THROW(context.per_replica_batch_size(7), UsageError);
-    return Dataset::from_tensors({x}).batch(3);
+    return Dataset::from_tensor_slices({x}).batch(3);
   };
   for (auto& [values] : strategy.distribute_from_function<1>(batches)) {
     for (int r = 0; r < 2; ++r) {
@@ -202,7 +204,7 @@ TEST(StrategyFunction, RefusesWhatDoesNotFit) {
   const Tensor x = Tensor::of(std::vector<float>{1, 2}, {2});
   EXPECT_THROW(other.run(step, x), UsageError);
   EXPECT_THROW(step(x), UsageError);
-  EXPECT_THROW(strategy.distribute(Dataset::from_tensors({x}).batch(2)).begin(), UsageError);
+  EXPECT_THROW(strategy.distribute(Dataset::from_tensor_slices({x}).batch(2)).begin(), UsageError);
 }
 
 }  // namespace

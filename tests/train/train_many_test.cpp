@@ -112,7 +112,7 @@ TEST(TrainMany, AJobThatFailsIsNamedAndLeavesTheOthersAlone) {
   const Dataset batches = shuffled_batches(problem);
   Tensor labels = problem.y.clone();
   labels.values<std::int32_t>()[50] = 99;
-  const Dataset bad = Dataset::from_tensors({problem.x, labels}).batch(16);
+  const Dataset bad = Dataset::from_tensor_slices({problem.x, labels}).batch(16);
 
   const std::vector<Model> models = make_models(4);
   std::vector<TrainJob> jobs = make_jobs(models, batches);
@@ -158,7 +158,7 @@ TEST(TrainMany, WhateverIsThrownBecomesTheResultOfItsJob) {
 TEST(TrainMany, AModelStaysUsableWhereItWasTrained) {
   const Problem problem = make_problem(90);
   const Dataset batches = shuffled_batches(problem);
-  const Dataset validation = Dataset::from_tensors({problem.x, problem.y}).batch(32);
+  const Dataset validation = Dataset::from_tensor_slices({problem.x, problem.y}).batch(32);
   std::vector<Model> models = make_models(3);
   const std::vector<TrainResult> results = train_many(
       make_jobs(models, batches, {.epochs = 2, .validation_data = validation}), {.devices = kTwo});

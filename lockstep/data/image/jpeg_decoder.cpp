@@ -6,7 +6,9 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 // jpeglib.h needs FILE and size_t to be declared before it.
@@ -59,7 +61,7 @@ class JpegDecoder final : public FormatDecoder {
   static boolean on_end_of_bytes(j_decompress_ptr library);
   static void on_skip(j_decompress_ptr library, long count);
 
-  // Runs calls of the library; DataError where one fails.
+  // Runs calls of the library; DataError where one fails, std::bad_alloc where memory ran out.
   template <class Calls>
   void guarded(Calls calls);
   [[noreturn]] void fail_as_data();
@@ -81,6 +83,7 @@ class JpegDecoder final : public FormatDecoder {
   std::span<const std::byte> bytes_;
   std::string_view label_;
   int scans_allowed_ = 0;
+  bool out_of_memory_ = false;  // the library's last error
   // Of the rows that the library gives: the columns to pass over, and those to hand on.
   JDIMENSION extra_columns_ = 0;
   JDIMENSION columns_ = 0;
@@ -88,6 +91,12 @@ class JpegDecoder final : public FormatDecoder {
   bool cmyk_ = false;
   std::vector<std::uint8_t> between_;
 };
+
+template <class Calls>
+void JpegDecoder::guarded(Calls calls) {
+  if (setjmp(jump_) != 0) fail_as_data();
+  calls();
+}
 
 JpegDecoder::JpegDecoder() {
   library_.err = jpeg_std_error(&errors_);
@@ -100,11 +109,17 @@ JpegDecoder::JpegDecoder() {
   source_.skip_input_data = on_skip;
   source_.resync_to_restart = jpeg_resync_to_restart;
   library_.client_data = this;
-  jpeg_create_decompress(&library_);
+  try {
+    guarded([this] { jpeg_create_decompress(&library_); });
+  } catch (...) {
+    jpeg_destroy_decompress(&library_);
+    throw;
+  }
 }
 
 void JpegDecoder::on_error(j_common_ptr library) {
   JpegDecoder& decoder = of(library);
+  decoder.out_of_memory_ = library->err->msg_code == JERR_OUT_OF_MEMORY;
   library->err->format_message(library, decoder.message_.data());
   std::longjmp(decoder.jump_, 1);
 }
@@ -139,15 +154,10 @@ void JpegDecoder::on_skip(j_decompress_ptr library, long count) {
   library->src->bytes_in_buffer -= static_cast<std::size_t>(count);
 }
 
-template <class Calls>
-void JpegDecoder::guarded(Calls calls) {
-  if (setjmp(jump_) != 0) fail_as_data();
-  calls();
-}
-
 void JpegDecoder::fail_as_data() {
   const std::size_t position = bytes_.size() - source_.bytes_in_buffer;
   jpeg_abort_decompress(&library_);
+  if (std::exchange(out_of_memory_, false)) throw std::bad_alloc();
   fail<DataError>("[decode_jpeg] {}: {} (at byte {} of {})", label_, message_.data(), position,
                   bytes_.size());
 }

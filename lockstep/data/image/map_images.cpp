@@ -152,9 +152,7 @@ WriteFunction decode_images(const ImageReaderOptions& options) {
     const Tensor& file = element.front();
     require(file.dtype() == DType::U8, "the bytes of an image file are u8, not {}",
             name_of(file.dtype()));
-    (*desk).reader.read({file.raw(), file.bytes()},
-                        fmt::format("image of sample {}", element.sample.number), random,
-                        bytes_of(destination[0]));
+    (*desk).reader.read({file.raw(), file.bytes()}, "the image", random, bytes_of(destination[0]));
     copy_rest(element, destination);
   };
 }

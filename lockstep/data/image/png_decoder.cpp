@@ -5,7 +5,9 @@
 #include <array>
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -41,10 +43,11 @@ class PngDecoder final : public FormatDecoder {
 
  private:
   [[noreturn]] static void on_error(png_structp png, png_const_charp message);
+  static png_voidp on_allocate(png_structp png, png_alloc_size_t bytes);
   static void on_warning(png_structp, png_const_charp) {}
   static void on_read(png_structp png, png_bytep to, std::size_t count);
 
-  // Runs calls of the library; DataError where one fails.
+  // Runs calls of the library; DataError where one fails, std::bad_alloc where memory ran out.
   template <class Calls>
   void guarded(Calls calls);
   [[noreturn]] void fail_as_data();
@@ -58,6 +61,7 @@ class PngDecoder final : public FormatDecoder {
   png_infop png_info_ = nullptr;
   std::jmp_buf jump_{};
   std::array<char, 256> message_{};
+  bool out_of_memory_ = false;
   std::span<const std::byte> bytes_;
   std::size_t position_ = 0;
   std::string_view label_;
@@ -76,6 +80,13 @@ void PngDecoder::on_error(png_structp png, png_const_charp message) {
   std::longjmp(decoder.jump_, 1);
 }
 
+// libpng words it as any other error, by which it would count as a damaged file.
+png_voidp PngDecoder::on_allocate(png_structp png, png_alloc_size_t bytes) {
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) static_cast<PngDecoder*>(png_get_mem_ptr(png))->out_of_memory_ = true;
+  return memory;
+}
+
 void PngDecoder::on_read(png_structp png, png_bytep to, std::size_t count) {
   auto& decoder = *static_cast<PngDecoder*>(png_get_io_ptr(png));
   if (count > decoder.bytes_.size() - decoder.position_) png_error(png, "the file ends too early");
@@ -91,6 +102,7 @@ void PngDecoder::guarded(Calls calls) {
 
 void PngDecoder::fail_as_data() {
   finish();
+  if (out_of_memory_) throw std::bad_alloc();
   fail<DataError>("[decode_png] {}: {} (at byte {} of {})", label_, message_.data(), position_,
                   bytes_.size());
 }
@@ -101,11 +113,14 @@ ImageInfo PngDecoder::open(std::span<const std::byte> bytes, std::string_view la
   bytes_ = bytes;
   label_ = label;
   position_ = 0;
+  out_of_memory_ = false;
   guarded([this] {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, on_warning);
+    png_ = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, this, on_error, on_warning, this,
+                                    on_allocate,
+                                    [](png_structp, png_voidp memory) { std::free(memory); });
     if (png_ != nullptr) png_info_ = png_create_info_struct(png_);
   });
-  ensure(png_ != nullptr && png_info_ != nullptr, "[decode_png] {}: libpng gave no state", label_);
+  if (png_ == nullptr || png_info_ == nullptr) throw std::bad_alloc();
   guarded([this] {
     // Sizes are judged by check_size, once they are known.
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);

@@ -77,7 +77,8 @@ class GeneratorCursor final : public Cursor {
 
  private:
   std::string place(std::int64_t number) const {
-    return place_of(source_->name(), {context_.epoch, static_cast<std::uint64_t>(number)});
+    const SampleId sample{.epoch = context_.epoch, .number = static_cast<std::uint64_t>(number)};
+    return fmt::format("[{}] {}: ", source_->name(), describe(sample));
   }
 
   // What the user's pass says of where it is; nothing at the beginning.
@@ -193,6 +194,7 @@ class GeneratorNode final : public DatasetNode {
     if (source_->options.on_error == OnError::Skip) return kUnknown;
     return source_->options.cardinality.value_or(kUnknown);
   }
+  bool may_start_early() const override { return false; }
   std::string signature() const override {
     return fmt::format("{}({}{})", source_->name(), describe(source_->options.spec),
                        source_->options.resume ? ", with a state" : "");

@@ -36,10 +36,13 @@ class RecordFilesCursor final : public Cursor {
   std::optional<Element> next() override {
     while (file_ < files_->size()) {
       try {
-        if (reader_ == nullptr) reader_ = format_.open((*files_)[file_]);
+        if (reader_ == nullptr) open();
         const auto record = static_cast<std::uint64_t>(reader_->record());
         if (std::optional<Element> element = format_.next(*reader_)) {
-          element->sample = {.epoch = context_.epoch, .number = file_ * kRecordsOfAFile + record};
+          element->sample = {.epoch = context_.epoch,
+                             .number = file_ * kRecordsOfAFile + record,
+                             .file = name_,
+                             .record = static_cast<std::int64_t>(record)};
           return element;
         }
         next_file();
@@ -56,7 +59,7 @@ class RecordFilesCursor final : public Cursor {
     std::int64_t passed = 0;
     while (passed < count && file_ < files_->size()) {
       try {
-        if (reader_ == nullptr) reader_ = format_.open((*files_)[file_]);
+        if (reader_ == nullptr) open();
         passed += reader_->skip(count - passed);
       } catch (const DataError& error) {
         pass(error);
@@ -76,11 +79,15 @@ class RecordFilesCursor final : public Cursor {
     if (state.count(1) == 0) return;
     require(file_ < files_->size(), "[{}] the saved position is behind the last file",
             format_.name);
-    reader_ = format_.open((*files_)[file_]);
+    open();
     reader_->restore(state.text());
   }
 
  private:
+  void open() {
+    reader_ = format_.open((*files_)[file_]);
+    name_ = std::make_shared<std::string>((*files_)[file_].string());
+  }
   void next_file() {
     reader_ = nullptr;
     ++file_;
@@ -99,7 +106,8 @@ class RecordFilesCursor final : public Cursor {
   Context context_;
   Stage& stage_;
   std::size_t file_ = 0;
-  std::unique_ptr<Reader> reader_;  // of that file, once it is open
+  std::unique_ptr<Reader> reader_;           // of that file, once it is open
+  std::shared_ptr<const std::string> name_;  // of that file
 };
 
 template <class Reader>

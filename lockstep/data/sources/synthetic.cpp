@@ -40,7 +40,7 @@ Dataset synthetic(SyntheticOptions options) {
   for (std::int32_t& label : labels.values<std::int32_t>()) {
     label = static_cast<std::int32_t>(random.below(static_cast<std::uint64_t>(options.classes)));
   }
-  return Dataset::from_tensors({std::move(samples), std::move(labels)});
+  return Dataset::from_tensor_slices({std::move(samples), std::move(labels)});
 }
 
 std::int64_t count_classes(const Dataset& dataset) {

@@ -84,16 +84,16 @@ Shape row_shape(const Shape& shape) {
 }  // namespace
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
-  require(!columns_.empty(), "[from_tensors] a data set needs at least one tensor");
+  require(!columns_.empty(), "[from_tensor_slices] a data set needs at least one tensor");
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     const Column& column = columns_[i];
-    require(column.stored.defined(), "[from_tensors] component {} is no tensor", i);
+    require(column.stored.defined(), "[from_tensor_slices] component {} is no tensor", i);
     const Shape& shape = column.stored.shape();
     require(shape.rank() > 0,
-            "[from_tensors] component {} is a scalar; it needs an axis of samples", i);
+            "[from_tensor_slices] component {} is a scalar; it needs an axis of samples", i);
     if (i == 0) rows_ = shape[0];
-    require(shape[0] == rows_, "[from_tensors] component 0 has {} rows, component {} has {}", rows_,
-            i, shape[0]);
+    require(shape[0] == rows_, "[from_tensor_slices] component 0 has {} rows, component {} has {}",
+            rows_, i, shape[0]);
     ensure(column.dtype == column.stored.dtype() ||
                (column.stored.dtype() == DType::U8 &&
                 (column.dtype == DType::F32 || column.dtype == DType::I32)),

@@ -10,8 +10,12 @@ namespace {
 class TensorsCursor final : public Cursor {
  public:
   TensorsCursor(std::shared_ptr<const Table> table, std::uint64_t epoch)
-      : table_(std::move(table)),
-        first_number_(table_->rows() * static_cast<std::int64_t>(epoch)) {}
+      : table_(std::move(table)) {
+    std::int64_t end = 0;
+    require(!__builtin_mul_overflow(table_->rows(), epoch, &first_number_) &&
+                !__builtin_add_overflow(first_number_, table_->rows(), &end),
+            "[data] the rows of epoch {} are more than can be counted", epoch);
+  }
 
   std::optional<Element> next() override {
     if (row_ == table_->rows()) return std::nullopt;
@@ -38,7 +42,7 @@ class TensorsCursor final : public Cursor {
 
  private:
   std::shared_ptr<const Table> table_;
-  std::int64_t first_number_;  // of the epoch
+  std::int64_t first_number_ = 0;  // of the epoch
   std::int64_t row_ = 0;
 };
 

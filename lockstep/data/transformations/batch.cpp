@@ -159,15 +159,7 @@ class BatchNode final : public DatasetNode {
 
   std::string name() const override { return fmt::format("batch({})", size_); }
   std::vector<NodePtr> inputs() const override { return {input_}; }
-  std::vector<ElementSpec> element_spec() const override {
-    std::vector<ElementSpec> spec = input_->element_spec();
-    for (ElementSpec& component : spec) {
-      std::vector<std::int64_t> dims{size_};
-      dims.insert(dims.end(), component.shape.dims().begin(), component.shape.dims().end());
-      component.shape = Shape(std::move(dims));
-    }
-    return spec;
-  }
+  std::vector<ElementSpec> element_spec() const override { return spec_of(size_); }
   std::int64_t cardinality() const override {
     const std::int64_t input = input_->cardinality();
     if (input < 0) return input;
@@ -175,10 +167,28 @@ class BatchNode final : public DatasetNode {
   }
   std::string signature() const override { return input_->signature() + ".batch"; }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
-    return std::make_unique<BatchCursor>(input_, context, element_spec(), size_, options_);
+    const std::int64_t size = size_to_fill();
+    return std::make_unique<BatchCursor>(input_, context, spec_of(size), size, options_);
   }
 
  private:
+  std::vector<ElementSpec> spec_of(std::int64_t size) const {
+    std::vector<ElementSpec> spec = input_->element_spec();
+    for (ElementSpec& component : spec) {
+      std::vector<std::int64_t> dims{size};
+      dims.insert(dims.end(), component.shape.dims().begin(), component.shape.dims().end());
+      component.shape = Shape(std::move(dims));
+    }
+    return spec;
+  }
+
+  // A size that gives the same batches, in memory for no more elements than there are.
+  std::int64_t size_to_fill() const {
+    const std::int64_t elements = input_->cardinality();
+    if (elements < 0 || elements >= size_) return size_;
+    return options_.drop_remainder ? elements + 1 : std::max<std::int64_t>(elements, 1);
+  }
+
   NodePtr input_;
   std::int64_t size_;
   BatchOptions options_;

@@ -100,7 +100,7 @@ void CacheCursor::restore(PositionReader& state) {
   given_ = state.count(std::numeric_limits<std::int64_t>::max());
   at_input_ = state.count(1) == 1;
   if (!at_input_) return;
-  PositionReader input(state.text());
+  PositionReader input = state.nested();
   input_.restore(input);
   input.expect_end();
 }

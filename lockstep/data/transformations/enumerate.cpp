@@ -28,7 +28,7 @@ class EnumerateCursor final : public Cursor {
     input_.save(state);
   }
   void restore(PositionReader& state) override {
-    given_ = state.count(std::numeric_limits<std::int64_t>::max());
+    given_ = state.count(std::numeric_limits<std::int64_t>::max() / 2);
     input_.restore(state);
   }
   std::int64_t state_size() const override { return input_.state_size(); }

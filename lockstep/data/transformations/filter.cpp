@@ -20,7 +20,7 @@ struct Test {
     try {
       return predicate(element);
     } catch (...) {
-      rethrow_at(place_of(name(), element.sample));
+      rethrow_at(name(), element.sample);
     }
   }
 };
@@ -61,7 +61,7 @@ class FilterCursor final : public Cursor {
     input_.save(state);
   }
   void restore(PositionReader& state) override {
-    if (state.count(1) == 1) pending_ = state.element();
+    if (state.count(1) == 1) pending_ = restored_element(state, input_.node()->element_spec());
     input_.restore(state);
   }
   std::int64_t state_size() const override { return input_.state_size(); }

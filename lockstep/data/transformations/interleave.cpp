@@ -52,7 +52,7 @@ class InterleaveNode final : public DatasetNode {
         made->model = function_(*first).node();
         made->spec = made->model->element_spec();
       } catch (...) {
-        rethrow_at(place_of(name(), first->sample));
+        rethrow_at(name(), first->sample);
       }
     }
     interleaving_ = std::move(made);

@@ -188,7 +188,7 @@ void InterleaveCursor::build(Inner& inner) const {
     require(alike, "the data set made of it gives ({}), that of the first element gives ({})",
             describe(spec), describe(expected));
   } catch (...) {
-    rethrow_at(place_of("interleave", inner.outer.sample));
+    rethrow_at("interleave", inner.outer.sample);
   }
   context_.runtime->measure_as(*inner.node, *interleaving_->model);
   // A later pass over the outer elements is a later pass over the data sets made of them.
@@ -281,6 +281,7 @@ std::optional<InterleaveCursor::Ready> InterleaveCursor::produce(
     error = std::current_exception();
   }
   stage_.reading_ns.fetch_add(now_ns() - begin, std::memory_order_relaxed);
+  if (ready) stage_.made.fetch_add(1, std::memory_order_relaxed);
   lock.lock();
   inner.busy = false;
   inner.error = error;
@@ -348,14 +349,20 @@ void InterleaveCursor::work(Track* track) {
     const std::int64_t begin = track != nullptr ? now_ns() : 0;
     StageTimer timer(&stage_);
     bool paid = true;
-    while (paid && !stopping_ && !inner->busy && inner->ready.size() < capacity_) {
+    while (paid && !stopping_ && !inner->busy && inner->error == nullptr &&
+           inner->ready.size() < capacity_) {
       std::optional<Ready> ready = produce(*inner, lock);
       if (!ready) break;
       const std::size_t bytes = bytes_of(ready->element);
       paid = context_.runtime->reserve(bytes);
       if (paid) ready->reserved = bytes;
       short_of_memory_ = !paid;
-      inner->ready.push_back(std::move(*ready));
+      try {
+        inner->ready.push_back(std::move(*ready));
+      } catch (...) {
+        context_.runtime->release(paid ? bytes : 0);
+        inner->error = caught_in(stage_.name());
+      }
       changed_.notify_all();
     }
     if (track != nullptr) track->add(span_name_, SpanKind::Input, begin, now_ns());
@@ -417,7 +424,7 @@ void InterleaveCursor::restore(PositionReader& state) {
   in_turn_ = state.count(interleaving_->options.block - 1);
   for (std::unique_ptr<Inner>& slot : slots_) {
     if (state.count(1) == 0) continue;
-    slot = make(state.element(), {});
+    slot = make(restored_element(state, outer_.node()->element_spec()), {});
     if (state.count(1) == 0) continue;
     if (slot->error) std::rethrow_exception(slot->error);
     slot->input->restore(state);

@@ -23,8 +23,8 @@ class MapCursor final : public Cursor {
     for (;;) {
       const std::optional<Element> element = input_.next();
       if (!element) return std::nullopt;
+      Element place = placer_ != nullptr ? placer_->place() : Element();
       try {
-        Element place = placer_ != nullptr ? placer_->place() : Element();
         return (*function_)(*element, std::move(place));
       } catch (const Error& error) {
         if (!passes_errors) throw;

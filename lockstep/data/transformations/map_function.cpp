@@ -25,7 +25,7 @@ Element MappedFunction::operator()(const Element& input, Element place) const {
     output.sample = input.sample;
     return output;
   } catch (...) {
-    rethrow_at(place_of(name(), input.sample));
+    rethrow_at(name(), input.sample);
   }
 }
 

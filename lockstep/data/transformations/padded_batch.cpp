@@ -129,23 +129,22 @@ class PaddedBatchCursor final : public Cursor {
     std::vector<std::int64_t> extents(rank, 0);
     if (given != nullptr) std::ranges::copy(given->dims(), extents.begin());
     for (const Element& row : rows) {
-      require(row.size() == spec_.size(),
-              "[padded_batch] sample {} of epoch {} has {} components instead of {}",
-              row.sample.number, row.sample.epoch, row.size(), spec_.size());
+      require(row.size() == spec_.size(), "[padded_batch] {} has {} components instead of {}",
+              describe(row.sample), row.size(), spec_.size());
       const Tensor& tensor = row[i];
       require(tensor.defined() && tensor.dtype() == spec_[i].dtype &&
                   static_cast<std::size_t>(tensor.shape().rank()) == rank,
-              "[padded_batch] sample {} of epoch {}: component {} is {} {}, which is no {} with {} "
+              "[padded_batch] {}: component {} is {} {}, which is no {} with {} "
               "axes",
-              row.sample.number, row.sample.epoch, i, name_of(tensor.dtype()), tensor.shape(),
+              describe(row.sample), i, name_of(tensor.dtype()), tensor.shape(),
               name_of(spec_[i].dtype), rank);
       for (std::size_t axis = 0; axis < rank; ++axis) {
         const std::int64_t extent = tensor.shape().dims()[axis];
         if (given != nullptr && extent > extents[axis]) {
           fail<UsageError>(
-              "[padded_batch] sample {} of epoch {}: component {}, {}, is larger than {}, to which "
+              "[padded_batch] {}: component {}, {}, is larger than {}, to which "
               "it was to be filled up",
-              row.sample.number, row.sample.epoch, i, tensor.shape(), *given);
+              describe(row.sample), i, tensor.shape(), *given);
         }
         extents[axis] = std::max(extents[axis], extent);
       }

@@ -17,6 +17,7 @@
 #include <deque>
 #include <exception>
 
+#include "lockstep/data/named_error.h"
 #include "lockstep/data/tuner.h"
 
 namespace lockstep {
@@ -57,7 +58,10 @@ class ParallelMapCursor final : public Cursor {
     for (;;) {
       ask_for_threads();
       if (std::optional<Element> element = take()) return element;
-      if (window_.empty() && ended_ && making_ == 0) return std::nullopt;
+      if (window_.empty() && ended_ && making_ == 0) {
+        if (error_) std::rethrow_exception(error_);
+        return std::nullopt;
+      }
       if (may_begin()) {
         ++making_;
         lock.unlock();
@@ -145,8 +149,8 @@ class ParallelMapCursor final : public Cursor {
   void ask_for_threads() {
     if (ended_ || stopping_) return;
     while (asked_ + making_ < tuner_.threads() && has_room()) {
-      ++asked_;
       input_.context().runtime->enqueue(gate_, [this](Track* track) { work(track); });
+      ++asked_;
     }
   }
 
@@ -167,8 +171,26 @@ class ParallelMapCursor final : public Cursor {
     changed_.notify_all();
   }
 
-  // Takes the next element of the input and makes one of it.
-  void make(Track* track) {
+  // Takes the next element of the input and makes one of it. What goes wrong before it has a place
+  // in the window, such as that there is no memory for one, ends the pass.
+  void make(Track* track) noexcept {
+    try {
+      make_next(track);
+    } catch (...) {
+      std::exception_ptr error;
+      try {
+        rethrow_at("[" + stage_.name() + "] ");
+      } catch (...) {
+        error = std::current_exception();
+      }
+      std::lock_guard lock(mutex_);
+      ended_ = true;
+      error_ = std::move(error);
+      changed_.notify_all();
+    }
+  }
+
+  void make_next(Track* track) {
     Element element;
     Element place_of_result;
     const std::shared_ptr<Place> place = pull(element, place_of_result);
@@ -185,6 +207,7 @@ class ParallelMapCursor final : public Cursor {
       place->error = std::current_exception();
     }
     if (track != nullptr) track->add(span_name_, SpanKind::Input, begin, now_ns());
+    stage_.made.fetch_add(1, std::memory_order_relaxed);
     std::lock_guard lock(mutex_);
     place->state = state;
     if (state == State::Missing && placer_ != nullptr) placer_->missing();
@@ -199,12 +222,12 @@ class ParallelMapCursor final : public Cursor {
       StageTimer nobody(nullptr);
       turn.lock();
     }
+    auto place = std::make_shared<Place>();
     {
       std::lock_guard lock(mutex_);
       if (ended_ || stopping_ || !has_room()) return nullptr;
       ++pulling_;
     }
-    auto place = std::make_shared<Place>();
     bool there = false;
     try {
       while (std::ranges::count(given_before_, input_.count()) > 0 && input_.skip(1) == 1) {
@@ -289,7 +312,8 @@ class ParallelMapCursor final : public Cursor {
   int making_ = 0;   // threads in make()
   int asked_ = 0;    // threads that were asked for and have not come yet
   bool started_ = false;
-  bool ended_ = false;  // nothing more is to be begun
+  bool ended_ = false;        // nothing more is to be begun
+  std::exception_ptr error_;  // that ended it, where no place has one
   bool stopping_ = false;
 
   const char* span_name_;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <exception>
 
+#include "lockstep/data/named_error.h"
 #include "lockstep/data/transformations.h"
 #include "lockstep/data/tuner.h"
 
@@ -30,10 +31,19 @@ class PrefetchCursor final : public Cursor {
     gate_->shut();
   }
 
+  void start() override {
+    std::lock_guard lock(mutex_);
+    begin();
+    ask_for_producer();
+  }
+  bool all_made() const override {
+    std::lock_guard lock(mutex_);
+    return finished_ && !error_;
+  }
+
   std::optional<Element> next() override {
     std::unique_lock lock(mutex_);
-    if (!started_) behind_ = input_.position();
-    started_ = true;
+    begin();
     stage_.filled(queue_.size());
     if (queue_.empty() && !finished_) tuner_.found_empty();
     ask_for_producer();
@@ -82,10 +92,15 @@ class PrefetchCursor final : public Cursor {
     Position behind;
   };
 
+  void begin() {
+    if (!started_) behind_ = input_.position();
+    started_ = true;
+  }
+
   void ask_for_producer() {
     if (asked_ || producing_ || finished_ || queue_.size() > tuner_.elements() / 2) return;
-    asked_ = true;
     input_.context().runtime->enqueue(gate_, [this](Track* track) { produce(track); });
+    asked_ = true;
   }
 
   void produce(Track* track) {
@@ -115,9 +130,14 @@ class PrefetchCursor final : public Cursor {
     producing_ = false;
     if (ready) {
       const std::size_t bytes = bytes_of(ready->element);
-      queue_.push_back(std::move(*ready));
+      try {
+        queue_.push_back(std::move(*ready));
+      } catch (...) {
+        error = caught_in(stage_.name());
+      }
       tuner_.put(queue_.size(), bytes);
-    } else {
+    }
+    if (!ready || error != nullptr) {
       finished_ = true;
       error_ = error;
     }
@@ -127,7 +147,7 @@ class PrefetchCursor final : public Cursor {
   Stage& stage_;
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
 
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   BufferTuner tuner_;
   std::deque<Ready> queue_;

@@ -1,6 +1,8 @@
 // A data set several times over, or for ever. Each round is an epoch of its input, so that what is
 // shuffled below is shuffled anew: round r of epoch e is the input's epoch e × rounds + r, or e + r
 // where the rounds have no end.
+#include <algorithm>
+
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -43,7 +45,8 @@ class RepeatCursor final : public Cursor {
     input_->save(state);
   }
   void restore(PositionReader& state) override {
-    round_ = state.word();
+    round_ = static_cast<std::uint64_t>(
+        state.count(rounds_ == kInfinite ? kMostEpochs : std::max<std::int64_t>(rounds_ - 1, 0)));
     round_is_empty_ = state.count(1) == 1;
     input_ = round_input(round_);
     input_->restore(state);

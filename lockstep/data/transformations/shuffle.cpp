@@ -102,6 +102,8 @@ class RowShuffleCursor final : public Cursor {
     filled_ = state.count(1) == 1;
     random_.seek(state.word());
     slots_ = state.words();
+    require(std::ranges::none_of(slots_, [](std::int64_t row) { return row < 0; }),
+            "[shuffle] the saved position is damaged: it has a row before the first");
     input_.restore(state);
   }
   std::int64_t state_size() const override {
@@ -186,7 +188,8 @@ class ElementShuffleCursor final : public Cursor {
     filled_ = state.count(1) == 1;
     random_.seek(state.word());
     const std::int64_t slots = state.count(start_.buffer);
-    for (std::int64_t i = 0; i < slots; ++i) slots_.push_back(state.element());
+    const std::vector<ElementSpec> spec = start_.input->element_spec();
+    for (std::int64_t i = 0; i < slots; ++i) slots_.push_back(restored_element(state, spec));
     input_.restore(state);
   }
   std::int64_t state_size() const override { return std::ssize(slots_) + input_.state_size(); }

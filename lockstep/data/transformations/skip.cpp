@@ -74,7 +74,8 @@ class SkipNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_skip(NodePtr input, std::int64_t count) {
-  require(count >= 0, "[skip] {} elements cannot be skipped; skip none or more", count);
+  require(count >= 0, "[skip] {} elements cannot be skipped; skip none or more, or -1 for all",
+          count);
   return std::make_shared<SkipNode>(std::move(input), count);
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/json_depth.h"
 #include "lockstep/data/claim.h"
 #include "lockstep/data/element_file.h"
 #include "lockstep/data/transformations.h"
@@ -327,6 +328,8 @@ SnapshotDescription read_snapshot(const fs::path& folder) {
   const std::shared_ptr<Buffer> bytes = read_file(file);
   const auto* begin = reinterpret_cast<const char*>(bytes->data());
   try {
+    require(!nests_too_deep({begin, bytes->bytes()}), "it nests deeper than {} brackets",
+            kMaxJsonDepth);
     return parsed(json::parse(begin, begin + bytes->bytes()));
   } catch (const std::exception& error) {
     fail<DataError>("{}: does not describe a snapshot: {}", file.string(), error.what());

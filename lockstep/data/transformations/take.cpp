@@ -78,7 +78,8 @@ class TakeNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_take(NodePtr input, std::int64_t count) {
-  require(count >= 0, "[take] {} elements cannot be taken; take none or more", count);
+  require(count >= 0, "[take] {} elements cannot be taken; take none or more, or -1 for all",
+          count);
   return std::make_shared<TakeNode>(std::move(input), count);
 }
 

@@ -26,7 +26,9 @@ class UnbatchCursor final : public Cursor {
       row.push_back(component.rows(row_, 1).reshaped(row_shape(component.shape())));
     }
     row.sample = {.epoch = batch_.sample.epoch,
-                  .number = combine(batch_.sample.number, static_cast<std::uint64_t>(row_))};
+                  .number = combine(batch_.sample.number, static_cast<std::uint64_t>(row_)),
+                  .file = batch_.sample.file,
+                  .record = batch_.sample.record};
     ++row_;
     return row;
   }
@@ -79,8 +81,8 @@ class UnbatchCursor final : public Cursor {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const Shape& shape = batch[i].shape();
       require(shape.rank() > 0 && shape[0] == batch[0].shape()[0],
-              "[unbatch] sample {} of epoch {}: component {} is {}, which has not the rows of {}",
-              batch.sample.number, batch.sample.epoch, i, shape, batch[0].shape());
+              "[unbatch] {}: component {} is {}, which has not the rows of {}",
+              describe(batch.sample), i, shape, batch[0].shape());
     }
     return batch[0].shape()[0];
   }

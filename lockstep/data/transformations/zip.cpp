@@ -19,7 +19,9 @@ class ZipCursor final : public Cursor {
     ended_ = !right;
     if (ended_) return std::nullopt;
     const SampleId sample{.epoch = left->sample.epoch,
-                          .number = combine(left->sample.number, right->sample.number)};
+                          .number = combine(left->sample.number, right->sample.number),
+                          .file = left->sample.file,
+                          .record = left->sample.record};
     left->insert(left->end(), right->begin(), right->end());
     left->sample = sample;
     return left;

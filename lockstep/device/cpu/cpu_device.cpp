@@ -8,8 +8,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/cpu/memory.h"
+#include "lockstep/device/memory_error.h"
 
 namespace lockstep {
 namespace {
@@ -19,6 +22,8 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // What is worth whole huge pages: passing memory, of which there may be much, and lasting.
 constexpr std::size_t kLarge = 4 * kHugePage;
 constexpr std::size_t kLargeLasting = kHugePage / 8;
+// From here on it is asked first whether there is so much.
+constexpr std::size_t kWorthAsking = std::size_t{64} << 20;
 
 class CpuStream final : public Stream {
  public:
@@ -94,13 +99,23 @@ std::byte* CpuDevice::allocate_lasting_bytes(std::size_t bytes) {
 }
 
 std::byte* CpuDevice::zeroed(std::size_t bytes, bool in_huge_pages) const {
+  // The system promises more than it has, and kills who takes it at its word.
+  if (bytes >= kWorthAsking) {
+    const std::size_t left = available_memory();
+    if (bytes > left) {
+      fail<MemoryError>(
+          "[device] {}: {} MiB of memory were asked for, and {} MiB are left; use a smaller batch",
+          name_, bytes >> 20, left >> 20);
+    }
+  }
   const std::size_t unit = in_huge_pages ? kHugePage : kAlignment;
   const std::size_t whole = rounded_up(bytes, unit);
   void* data = std::aligned_alloc(unit, whole);
   if (data == nullptr) {
-    fail<UsageError>(
-        "[device] {}: {} MiB of memory were asked for and cannot be had; use a smaller batch",
-        name_, bytes >> 20);
+    const bool small = bytes < std::size_t{1} << 20;
+    fail<MemoryError>(
+        "[device] {}: {} {} of memory were asked for and cannot be had; use a smaller batch", name_,
+        bytes >> (small ? 10 : 20), small ? "KiB" : "MiB");
   }
   // Random rows of a large table would else each want another page looked up, and small pages lie
   // where they may share few lines of a cache. Advice: it may be ignored.

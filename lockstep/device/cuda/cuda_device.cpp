@@ -9,6 +9,7 @@
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/cuda/gpu_code.h"
 #include "lockstep/device/cuda/runtime.h"
+#include "lockstep/device/memory_error.h"
 
 namespace lockstep {
 namespace {
@@ -145,6 +146,11 @@ std::string why_none_of(cudaError_t status) {
 
 }  // namespace
 
+std::string cuda_version() {
+  int runtime = 0;
+  return cudaRuntimeGetVersion(&runtime) == cudaSuccess ? version_text(runtime) : "";
+}
+
 GpuInventory find_gpus() {
   // Replicas that share a GPU wait for one another on it, so their streams must not share a queue.
   // CUDA reads this when it starts, with the next call; what the user has set stays.
@@ -258,7 +264,7 @@ std::byte* CudaDevice::allocate_unset_bytes(std::size_t bytes) {
   const cudaError_t status = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
-    fail<UsageError>(
+    fail<MemoryError>(
         "[device] {} ({}): {} MiB of memory were asked for and {} MiB are free; use a smaller "
         "batch, or 16-bit precision",
         name_, gpu_.model, bytes >> 20, free_gpu_bytes(*this) >> 20);

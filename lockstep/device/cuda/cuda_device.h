@@ -31,6 +31,9 @@ struct GpuInventory {
 // What is here now. Never throws; the first call may take a moment, as it starts the driver.
 GpuInventory find_gpus();
 
+// "13.0", of the runtime that this was built with; empty in a build without CUDA.
+std::string cuda_version();
+
 // "cuda:1" is the second GPU; "cuda:1/0", "cuda:1/1" are logical devices that share it.
 struct CudaName {
   int gpu = 0;

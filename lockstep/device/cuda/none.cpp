@@ -15,6 +15,10 @@ GpuInventory find_gpus() {
   return {.gpus = {}, .why_none = kWhy};
 }
 
+std::string cuda_version() {
+  return "";
+}
+
 std::unique_ptr<Device> make_cuda_device(std::string_view name) {
   parse_cuda_name(name);
   fail<UsageError>("[device] {} cannot be used: {}", name, kWhy);

@@ -1,5 +1,5 @@
 // ArgMax: the first largest along an axis, (outer, extent, inner) → (outer, inner). A NaN is larger
-// than nothing, and nothing is larger than a NaN at the front, as in a loop from the front.
+// than nothing, and everything else is larger than a NaN.
 //
 // Rows are looked through by teams of a few threads or by blocks, whose finds are compared by value
 // and then by place, so that the order does not matter; columns by a thread each, neighbours side
@@ -23,8 +23,13 @@ struct Find {
 };
 
 template <class C>
+__device__ __forceinline__ bool larger(C value, C than) {
+  return (value > than) | ((than != than) & (value == value));
+}
+
+template <class C>
 __device__ __forceinline__ Find<C> better(const Find<C>& a, const Find<C>& b) {
-  return (b.value > a.value) | ((b.value == a.value) & (b.at < a.at)) ? b : a;
+  return larger(b.value, a.value) | ((b.value == a.value) & (b.at < a.at)) ? b : a;
 }
 
 // A thread's find among every lanes-th element, from its lane on. All begin with the first.
@@ -35,7 +40,7 @@ __device__ __forceinline__ Find<Wide<T>> find_in_row(const T* x, std::int64_t ex
 #pragma unroll 4
   for (std::int64_t k = lane; k < extent; k += lanes) {
     const auto value = widen(x[k]);
-    if (value > best.value) best = {value, k};
+    if (larger(value, best.value)) best = {value, k};
   }
   return best;
 }
@@ -93,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 4
   for (std::int64_t k = 1; k < extent; ++k) {
     const auto value = widen(from[k * inner]);
-    if (value > best.value) best = {value, k};
+    if (larger(value, best.value)) best = {value, k};
   }
   y[result] = best.at;
 }

@@ -50,7 +50,7 @@ class CudaContext final : public KernelContext {
   std::vector<std::string> remarks() const override;
 
   // For whoever makes the context to set, before its first kernel is made.
-  bool allow_tf32 = false;           // f32 products with ten bits of mantissa, on tensor cores
+  bool allow_tf32 = true;            // f32 products with ten bits of mantissa, on tensor cores
   bool measure = true;               // choose the libraries' algorithms by measuring them
   std::string plan_cache_path = {};  // where choices are kept for later runs; empty: nowhere
 

@@ -61,9 +61,7 @@ Convolution forward_of(const KernelCall& call, Way way) {
   conv.biased = call.in_count() > 2;
   const std::string kind = call.attrs().text_or_empty("activation");
   if (const std::optional<dnnl::algorithm> smooth = post_op_for(kind)) {
-    dnnl::post_ops ops;
-    ops.append_eltwise(1.0f, *smooth, 0.0f, 0.0f);
-    conv.attributes.set_post_ops(ops);
+    append_eltwise(conv.attributes, *smooth);
   }
   return conv;
 }
@@ -80,18 +78,31 @@ Convolution grad_filter_of(const KernelCall& call, Way way) {
 
 // The descriptor of a value as the plan has it; for a filter of several groups, "any": the kernel
 // reorders it.
-memory::desc filter_desc(const Convolution& conv, const ValueInfo& value) {
+std::optional<memory::desc> filter_desc(const Convolution& conv, const ValueInfo& value) {
   return conv.grouped() ? conv.any_filter() : to_desc(value, kFilterAxes);
 }
 
-// The primitive for a node whose layouts are decided. Asking with "any" first matters: oneDNN then
-// may use strides for axes of extent one by which it recognises its fastest kernels.
+// The primitive for a node whose layouts are decided; empty where oneDNN has none for them. Asking
+// with "any" first matters: oneDNN then may use strides for axes of extent one by which it
+// recognises its fastest kernels.
 template <class Make, class Matches>
-auto describe(Make make, const memory::desc& any_first, const memory::desc& any_filter,
-              const memory::desc& any_last, Matches matches, const memory::desc& first,
-              const memory::desc& filter, const memory::desc& last) {
+auto describe_node(Make make, const memory::desc& any_first, const memory::desc& any_filter,
+                   const memory::desc& any_last, Matches matches,
+                   const std::optional<memory::desc>& first,
+                   const std::optional<memory::desc>& filter,
+                   const std::optional<memory::desc>& last) {
   auto free = make(any_first, any_filter, any_last);
-  return free && matches(free) ? free : make(first, filter, last);
+  if (free && matches(free)) return free;
+  if (!first || !filter || !last) return decltype(free){};
+  return make(*first, *filter, *last);
+}
+
+// Whether the first way, which takes any layouts that oneDNN can describe, takes these: known
+// without asking for the primitive.
+bool describable(const Convolution& conv, const ValueInfo& image, const ValueInfo& filter,
+                 const ValueInfo& result) {
+  return conv.way == Way::First && to_desc(image, kImageAxes) && filter_desc(conv, filter) &&
+         to_desc(result, kImageAxes);
 }
 
 bool lies_as(const memory::desc& desc, const ValueInfo& value, const Axes& axes) {
@@ -104,7 +115,7 @@ bool filter_lies_as(const Convolution& conv, const memory::desc& desc, const Val
 
 auto forward_desc(const KernelCall& call, Way way) {
   const Convolution conv = forward_of(call, way);
-  return describe(
+  return describe_node(
       [&](const auto& x, const auto& w, const auto& y) { return conv.forward(x, w, y); },
       any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
       [&](const auto& desc) {
@@ -118,7 +129,7 @@ auto forward_desc(const KernelCall& call, Way way) {
 
 auto grad_input_desc(const KernelCall& call, Way way) {
   const Convolution conv = grad_input_of(call, way);
-  return describe(
+  return describe_node(
       [&](const auto& dx, const auto& w, const auto& dy) { return conv.grad_input(dx, w, dy); },
       any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
       [&](const auto& desc) {
@@ -132,7 +143,7 @@ auto grad_input_desc(const KernelCall& call, Way way) {
 
 auto grad_filter_desc(const KernelCall& call, Way way) {
   const Convolution conv = grad_filter_of(call, way);
-  return describe(
+  return describe_node(
       [&](const auto& x, const auto& dw, const auto& dy) { return conv.grad_filter(x, dw, dy); },
       any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
       [&](const auto& desc) {
@@ -281,6 +292,19 @@ std::size_t grad_filter_workspace(const KernelCall& call, Way way) {
                    desc.scratchpad_desc());
 }
 
+bool has_forward(const KernelCall& call, Way way) {
+  return describable(forward_of(call, way), call.input(0), call.input(1), call.output(0)) ||
+         forward_desc(call, way);
+}
+bool has_grad_input(const KernelCall& call, Way way) {
+  return describable(grad_input_of(call, way), call.output(0), call.input(1), call.input(0)) ||
+         grad_input_desc(call, way);
+}
+bool has_grad_filter(const KernelCall& call, Way way) {
+  return describable(grad_filter_of(call, way), call.input(0), call.output(0), call.input(1)) ||
+         grad_filter_desc(call, way);
+}
+
 // The layouts that oneDNN picks by itself; row-major for any that a Layout cannot say.
 Layout image_layout(const memory::desc& desc) {
   return to_layout(desc, kImageAxes).value_or(Layout{});
@@ -343,14 +367,11 @@ bool fills_blocks(const Shape& result, const std::vector<Layout>& layouts) {
          tiles_of(result, layouts.back()).has_value();
 }
 
-// The first way takes any layouts; another those in which oneDNN has it.
 template <Way kWay>
 KernelDef forward_def(std::string_view name) {
   return {.name = name,
           .supports =
-              [](const KernelCall& call) {
-                return is_forward(call) && (kWay == Way::First || forward_desc(call, kWay));
-              },
+              [](const KernelCall& call) { return is_forward(call) && has_forward(call, kWay); },
           .make = [](const KernelCall& call) { return make_forward(call, kWay); },
           .workspace_bytes = [](const KernelCall& call) { return forward_workspace(call, kWay); },
           .layouts = [](const KernelCall& call) { return forward_layouts(call, kWay); },
@@ -368,7 +389,7 @@ KernelDef grad_input_def(std::string_view name) {
       .name = name,
       .supports =
           [](const KernelCall& call) {
-            return f32_and_not_empty(call) && (kWay == Way::First || grad_input_desc(call, kWay));
+            return f32_and_not_empty(call) && has_grad_input(call, kWay);
           },
       .make = [](const KernelCall& call) { return make_grad_input(call, kWay); },
       .workspace_bytes = [](const KernelCall& call) { return grad_input_workspace(call, kWay); },
@@ -380,9 +401,7 @@ KernelDef grad_filter_def(std::string_view name) {
   return {
       .name = name,
       .supports =
-          [](const KernelCall& call) {
-            return is_plain(call) && (kWay == Way::First || grad_filter_desc(call, kWay));
-          },
+          [](const KernelCall& call) { return is_plain(call) && has_grad_filter(call, kWay); },
       .make = [](const KernelCall& call) { return make_grad_filter(call, kWay); },
       .workspace_bytes = [](const KernelCall& call) { return grad_filter_workspace(call, kWay); },
       .layouts = [](const KernelCall& call) { return grad_filter_layouts(call, kWay); },

@@ -18,21 +18,6 @@ namespace lockstep::onednn {
 // after that, not counting those that are slow on every machine; or Winograd's.
 enum class Way { First, Second, Third, Winograd };
 
-// Moves to the implementation that a way names; false where there is none. oneDNN reads the op's
-// descriptor while it looks, so that must still be there.
-template <class PrimitiveDesc>
-bool advance(PrimitiveDesc& desc, Way way) {
-  const auto is_slow = [&] {
-    const std::string name = desc.impl_info_str();
-    return name.starts_with("ref") || name.find("sse41") != std::string::npos;
-  };
-  for (int skip = way == Way::Second ? 1 : way == Way::Third ? 2 : 0; skip > 0;) {
-    if (!desc.next_impl()) return false;
-    if (!is_slow()) --skip;
-  }
-  return true;
-}
-
 // What all three nodes of a convolution share, in oneDNN's terms. Its descriptors of primitives are
 // empty where oneDNN has no implementation for the way; for the first it always has.
 struct Convolution {
@@ -81,19 +66,27 @@ struct Convolution {
                   : dnnl::memory::desc();
   }
 
-  dnnl::algorithm algorithm() const {
-    return way == Way::Winograd ? dnnl::algorithm::convolution_winograd
-                                : dnnl::algorithm::convolution_direct;
-  }
   dnnl::convolution_forward::primitive_desc forward(const dnnl::memory::desc& x,
                                                     const dnnl::memory::desc& w,
                                                     const dnnl::memory::desc& y) const {
-    const dnnl::convolution_forward::desc op(dnnl::prop_kind::forward_training, algorithm(), x, w,
-                                             bias(), y, strides, dilates, before, after);
-    dnnl::convolution_forward::primitive_desc desc(op, attributes, engine(), allows_none());
-    if (desc && !advance(desc, way)) return {};
-    return desc;
+    return describe_forward(spec(), x, w, bias(), y);
   }
+  dnnl::convolution_backward_data::primitive_desc grad_input(const dnnl::memory::desc& dx,
+                                                             const dnnl::memory::desc& w,
+                                                             const dnnl::memory::desc& dy) const {
+    const auto ahead = hint();
+    if (!ahead) return {};
+    return describe_grad_input(spec(), dx, w, dy, ahead);
+  }
+  dnnl::convolution_backward_weights::primitive_desc grad_filter(
+      const dnnl::memory::desc& x, const dnnl::memory::desc& dw,
+      const dnnl::memory::desc& dy) const {
+    const auto ahead = hint();
+    if (!ahead) return {};
+    return describe_grad_filter(spec(), x, dw, bias(), dy, ahead);
+  }
+
+ private:
   // oneDNN's gradients want to know the forward convolution that they belong to.
   dnnl::convolution_forward::primitive_desc hint() const {
     Convolution plain = *this;
@@ -101,33 +94,19 @@ struct Convolution {
     if (way != Way::Winograd) plain.way = Way::First;
     return plain.forward(any_desc(image, kImageAxes), any_filter(), any_desc(result, kImageAxes));
   }
-  dnnl::convolution_backward_data::primitive_desc grad_input(const dnnl::memory::desc& dx,
-                                                             const dnnl::memory::desc& w,
-                                                             const dnnl::memory::desc& dy) const {
-    const auto ahead = hint();
-    if (!ahead) return {};
-    const dnnl::convolution_backward_data::desc op(algorithm(), dx, w, dy, strides, dilates, before,
-                                                   after);
-    dnnl::convolution_backward_data::primitive_desc desc(op, attributes, engine(), ahead,
-                                                         allows_none());
-    if (desc && !advance(desc, way)) return {};
-    return desc;
+  ConvolutionSpec spec() const {
+    return {.algorithm = way == Way::Winograd ? dnnl::algorithm::convolution_winograd
+                                              : dnnl::algorithm::convolution_direct,
+            .strides = strides,
+            .dilates = dilates,
+            .before = before,
+            .after = after,
+            .attributes = attributes,
+            .may_be_none = way != Way::First,
+            .skipped = way == Way::Second  ? 1
+                       : way == Way::Third ? 2
+                                           : 0};
   }
-  dnnl::convolution_backward_weights::primitive_desc grad_filter(
-      const dnnl::memory::desc& x, const dnnl::memory::desc& dw,
-      const dnnl::memory::desc& dy) const {
-    const auto ahead = hint();
-    if (!ahead) return {};
-    const dnnl::convolution_backward_weights::desc op(algorithm(), x, dw, bias(), dy, strides,
-                                                      dilates, before, after);
-    dnnl::convolution_backward_weights::primitive_desc desc(op, attributes, engine(), ahead,
-                                                            allows_none());
-    if (desc && !advance(desc, way)) return {};
-    return desc;
-  }
-
- private:
-  bool allows_none() const { return way != Way::First; }
 };
 
 }  // namespace lockstep::onednn

@@ -2,12 +2,12 @@
 // one primitive.
 #pragma once
 
-#include <oneapi/dnnl/dnnl.hpp>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "lockstep/kernels/kernel.h"
+#include "lockstep/kernels/onednn/api.h"
 
 namespace lockstep::onednn {
 
@@ -30,11 +30,9 @@ using Axes = std::vector<int>;
 inline const Axes kImageAxes = {0, 3, 1, 2};   // (N, H, W, C) seen as (N, C, H, W)
 inline const Axes kFilterAxes = {3, 2, 0, 1};  // (kh, kw, I, O) seen as (O, I, kh, kw)
 
-// The descriptor of an f32, u8 or i32 value that lies in a layout.
-dnnl::memory::desc to_desc(const ValueType& type, const Layout& layout, const Axes& axes);
-inline dnnl::memory::desc to_desc(const ValueInfo& value, const Axes& axes) {
-  return to_desc(value.type, value.layout, axes);
-}
+// The descriptor of an f32, u8 or i32 value as it lies; nothing where oneDNN has none for its
+// layout.
+std::optional<dnnl::memory::desc> to_desc(const ValueInfo& value, const Axes& axes);
 // A descriptor whose layout is for oneDNN to choose.
 dnnl::memory::desc any_desc(const ValueType& type, const Axes& axes);
 // The layout that a descriptor describes; nothing where a Layout cannot say it.

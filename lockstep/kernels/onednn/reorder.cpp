@@ -6,22 +6,34 @@
 namespace lockstep::onednn {
 namespace {
 
-Axes same_axes(const KernelCall& call) {
-  Axes axes(static_cast<std::size_t>(call.in_shape(0).rank()));
-  std::iota(axes.begin(), axes.end(), 0);
-  return axes;
+struct Ends {
+  dnnl::memory::desc from, to;
+};
+
+// Both sides, seen along axes by which oneDNN knows their layouts: those of images, of filters, or
+// in their own order. Nothing where it does not.
+std::optional<Ends> ends_of(const KernelCall& call) {
+  Axes own(static_cast<std::size_t>(call.in_shape(0).rank()));
+  std::iota(own.begin(), own.end(), 0);
+  std::vector<Axes> views = {own};
+  if (own.size() == 4) views = {kImageAxes, kFilterAxes, own};
+  for (const Axes& axes : views) {
+    const auto from = to_desc(call.input(0), axes);
+    const auto to = to_desc(call.output(0), axes);
+    if (from && to) return Ends{*from, *to};
+  }
+  return {};
 }
 
 bool supports(const KernelCall& call) {
   const DType dtype = call.in_dtype(0);
   return call.in_shape(0).elements() > 0 && call.in_shape(0).rank() > 0 &&
-         (dtype == DType::F32 || dtype == DType::U8 || dtype == DType::I32);
+         (dtype == DType::F32 || dtype == DType::U8 || dtype == DType::I32) && ends_of(call);
 }
 
 dnnl::reorder::primitive_desc describe(const KernelCall& call) {
-  const Axes axes = same_axes(call);
-  return dnnl::reorder::primitive_desc(engine(), to_desc(call.input(0), axes), engine(),
-                                       to_desc(call.output(0), axes), user_scratchpad());
+  const Ends ends = *ends_of(call);
+  return dnnl::reorder::primitive_desc(engine(), ends.from, engine(), ends.to, user_scratchpad());
 }
 
 std::unique_ptr<Kernel> make(const KernelCall& call) {

@@ -291,7 +291,8 @@ std::size_t workspace_bytes(const KernelCall& call) {
   return static_cast<std::size_t>(pieces * form.inner) * sizeof(double);
 }
 
-// The first largest along an axis: (outer, extent, inner) → (outer, inner).
+// The first largest along an axis: (outer, extent, inner) → (outer, inner). NaN is larger than
+// nothing.
 std::unique_ptr<Kernel> make_argmax(const KernelCall& call) {
   const int axis = static_cast<int>(call.attrs().integer("axis"));
   const Shape& shape = call.in_shape(0);
@@ -308,11 +309,16 @@ std::unique_ptr<Kernel> make_argmax(const KernelCall& call) {
       parallel_for(results, grain, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
           const T* from = x + i / inner * extent * inner + i % inner;
-          std::int64_t best = 0;
+          std::int64_t at = 0;
+          T best = from[0];
           for (std::int64_t k = 1; k < extent; ++k) {
-            if (from[k * inner] > from[best * inner]) best = k;
+            const T value = from[k * inner];
+            if (value > best || (best != best && value == value)) {
+              best = value;
+              at = k;
+            }
           }
-          y[i] = best;
+          y[i] = at;
         }
       });
     });

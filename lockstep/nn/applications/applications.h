@@ -13,7 +13,7 @@ namespace lockstep::applications {
 // first.
 
 struct MLPOptions {
-  Shape input = {28, 28, 1};
+  Shape input_shape = {28, 28, 1};
   DType dtype = DType::F32;
   std::vector<std::int64_t> hidden = {128};
   std::int64_t classes = 10;
@@ -23,7 +23,7 @@ struct MLPOptions {
 std::shared_ptr<Network> mlp(MLPOptions options = {});
 
 struct LeNetOptions {
-  Shape input = {28, 28, 1};
+  Shape input_shape = {28, 28, 1};
   DType dtype = DType::F32;
   std::int64_t classes = 10;
   std::string name = "lenet";
@@ -34,12 +34,15 @@ std::shared_ptr<Network> lenet(LeNetOptions options = {});
 
 struct ResNetOptions {
   int depth = 50;  // 18, 34, 50, 101 or 152
-  Shape input = {224, 224, 3};
+  Shape input_shape = {224, 224, 3};
   DType dtype = DType::F32;
   std::int64_t classes = 1000;
   bool small_input = false;   // for images of some 32²: a 3×3 stem without stride and pooling
   bool synchronized = false;  // batch norm over the pieces of all replicas
-  std::string name = "";      // "resnet50"
+  // The last norm of each block starts with a scale of 0 instead of 1, so that every block starts
+  // as its shortcut: the first steps are calm then, however deep the network is.
+  bool zero_init_residual = false;
+  std::string name = "";  // "resnet50"
 };
 // He et al., "Deep Residual Learning for Image Recognition" (2015), in the form called v1.5: the
 // stride of a bottleneck is on its 3×3 convolution. Layers are named as PyTorch names them, with

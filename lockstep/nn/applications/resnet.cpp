@@ -38,8 +38,8 @@ struct Convolution {
 // A convolution without bias, padded so that only the stride shrinks the image.
 Symbol convolve(const Symbol& x, const Convolution& shape, const std::string& name) {
   return Conv2D({.filters = shape.filters,
-                 .kernel = shape.kernel,
-                 .stride = shape.stride,
+                 .kernel_size = shape.kernel,
+                 .strides = shape.stride,
                  .padding = {shape.kernel.height / 2, shape.kernel.width / 2},
                  .use_bias = false,
                  .kernel_initializer = VarianceScaling(
@@ -50,14 +50,19 @@ Symbol convolve(const Symbol& x, const Convolution& shape, const std::string& na
 // Batch norm as the network has it everywhere.
 struct Normalize {
   bool synchronized = false;
-  Symbol operator()(const Symbol& x, const std::string& name) const {
+  bool zero_init_residual = false;
+  Symbol operator()(const Symbol& x, const std::string& name, bool ends_block = false) const {
     return BatchNormalization(
-        {.momentum = 0.9, .epsilon = 1e-5, .synchronized = synchronized, .name = name})(x);
+        {.momentum = 0.9,
+         .epsilon = 1e-5,
+         .gamma_initializer = ends_block && zero_init_residual ? Zeros() : Ones(),
+         .synchronized = synchronized,
+         .name = name})(x);
   }
 };
 
 Symbol relu(const Symbol& x, const std::string& name) {
-  return Activation({.kind = "relu", .name = name})(x);
+  return Activation({.activation = "relu", .name = name})(x);
 }
 
 // One residual block: its convolutions in order, of which `strided` has the stride.
@@ -79,7 +84,7 @@ Symbol residual(const Symbol& input, Block block, Pair stride, const std::string
   for (std::size_t i = 0; i < block.convolutions.size(); ++i) {
     const bool last = i + 1 == block.convolutions.size();
     x = convolve(x, block.convolutions[i], fmt::format("{}_conv{}", name, i + 1));
-    x = normalize(x, fmt::format("{}_bn{}", name, i + 1));
+    x = normalize(x, fmt::format("{}_bn{}", name, i + 1), last);
     if (!last) x = relu(x, fmt::format("{}_relu{}", name, i + 1));
   }
   Symbol shortcut = input;
@@ -94,16 +99,18 @@ Symbol stem(const Symbol& input, bool small_input, const Normalize& normalize) {
   const Convolution first = small_input ? Convolution{64, 3, 1} : Convolution{64, 7, 2};
   const Symbol x = relu(normalize(convolve(input, first, "conv1"), "bn1"), "relu");
   if (small_input) return x;
-  return MaxPool2D({.pool = 3, .stride = 2, .padding = 1, .name = "maxpool"})(x);
+  return MaxPooling2D({.pool_size = 3, .strides = 2, .padding = 1, .name = "maxpool"})(x);
 }
 
 }  // namespace
 
 std::shared_ptr<Network> resnet(ResNetOptions options) {
   const Architecture shape = architecture(options.depth);
-  require(options.input.rank() == 3, "[resnet] expects images (H, W, C), got {}", options.input);
-  const Symbol input = Input({.shape = options.input, .dtype = options.dtype});
-  const Normalize normalize{.synchronized = options.synchronized};
+  require(options.input_shape.rank() == 3, "[resnet] expects images (H, W, C), got {}",
+          options.input_shape);
+  const Symbol input = Input({.shape = options.input_shape, .dtype = options.dtype});
+  const Normalize normalize{.synchronized = options.synchronized,
+                            .zero_init_residual = options.zero_init_residual};
   Symbol x = stem(scaled_pixels(input), options.small_input, normalize);
   std::int64_t width = 64;
   for (std::size_t stage = 0; stage < shape.blocks.size(); ++stage, width *= 2) {

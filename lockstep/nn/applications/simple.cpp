@@ -6,7 +6,7 @@
 namespace lockstep::applications {
 
 std::shared_ptr<Network> mlp(MLPOptions options) {
-  const Symbol input = Input({.shape = options.input, .dtype = options.dtype});
+  const Symbol input = Input({.shape = options.input_shape, .dtype = options.dtype});
   Symbol x = Flatten()(scaled_pixels(input));
   for (std::int64_t units : options.hidden) {
     x = Dense({.units = units, .activation = "relu"})(x);
@@ -15,11 +15,11 @@ std::shared_ptr<Network> mlp(MLPOptions options) {
 }
 
 std::shared_ptr<Network> lenet(LeNetOptions options) {
-  const Symbol input = Input({.shape = options.input, .dtype = options.dtype});
+  const Symbol input = Input({.shape = options.input_shape, .dtype = options.dtype});
   Symbol x = scaled_pixels(input);
   for (std::int64_t filters : {32, 64}) {
-    x = Conv2D({.filters = filters, .kernel = 3, .padding = "same", .activation = "relu"})(x);
-    x = MaxPool2D({.pool = 2})(x);
+    x = Conv2D({.filters = filters, .kernel_size = 3, .padding = "same", .activation = "relu"})(x);
+    x = MaxPooling2D({.pool_size = 2})(x);
   }
   x = Dense({.units = 128, .activation = "relu"})(Flatten()(x));
   return Network::functional({input}, {Dense({.units = options.classes})(x)}, options.name);

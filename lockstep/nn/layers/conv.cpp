@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/conv.h"
 #include "lockstep/nn/layers/activation.h"
+#include "lockstep/nn/layers/argument.h"
 
 namespace lockstep {
 namespace {
@@ -27,9 +28,9 @@ class ConvLayer final : public LayerBase {
     require(outputs > 0, "[{}] {} must be above 0, got {}", layer,
             depthwise ? "depth_multiplier" : "filters", outputs);
     require(options_.groups > 0, "[{}] groups must be above 0, got {}", layer, options_.groups);
-    require_positive(options_.kernel, layer, "the kernel");
-    require_positive(options_.stride, layer, "the stride");
-    require_positive(options_.dilation, layer, "the dilation");
+    require_positive(options_.kernel_size, layer, "kernel_size");
+    require_positive(options_.strides, layer, "strides");
+    require_positive(options_.dilation_rate, layer, "dilation_rate");
     require_activation(options_.activation);
   }
   std::string kind() const override { return depthwise_ ? "DepthwiseConv2D" : "Conv2D"; }
@@ -37,9 +38,8 @@ class ConvLayer final : public LayerBase {
   void build(std::span<const ValueType> inputs) override {
     const ValueType& x = only(inputs);
     require_images(x);
-    require_floats(x);
     const std::int64_t channels = x.shape[-1];
-    const auto [height, width] = options_.kernel;
+    const auto [height, width] = options_.kernel_size;
     if (depthwise_) {
       options_.groups = channels;
       options_.filters = channels * depthwise_->multiplier;
@@ -65,13 +65,14 @@ class ConvLayer final : public LayerBase {
   }
 
   Value call(std::span<const Value> inputs, const CallOptions&) override {
-    const Value x = only(inputs);
+    const Value x = as_floats(only(inputs));
     Graph& graph = x.graph();
-    const ConvOptions options{.strides = options_.stride.array(),
-                              .dilations = options_.dilation.array(),
-                              .padding = options_.padding.resolve(
-                                  x.shape(), options_.kernel, options_.stride, options_.dilation),
-                              .groups = options_.groups};
+    const ConvOptions options{
+        .strides = options_.strides.array(),
+        .dilations = options_.dilation_rate.array(),
+        .padding = options_.padding.resolve(x.shape(), options_.kernel_size, options_.strides,
+                                            options_.dilation_rate),
+        .groups = options_.groups};
     const Value kernel = graph.variable(kernel_);
     const Value y =
         bias_ ? conv2d(x, kernel, graph.variable(bias_), options) : conv2d(x, kernel, options);
@@ -88,19 +89,32 @@ class ConvLayer final : public LayerBase {
 
 Conv2D::Conv2D(Conv2DOptions options) : Layer(make_named_layer<ConvLayer>(options.name, options)) {}
 
+Conv2D::Conv2D(std::int64_t filters, Conv2DOptions options)
+    : Conv2D(with_argument("conv2d", "filters", &Conv2DOptions::filters, filters,
+                           std::move(options))) {}
+
+Conv2D::Conv2D(std::int64_t filters, Pair kernel_size, Conv2DOptions options)
+    : Conv2D(filters, with_argument("conv2d", "kernel_size", &Conv2DOptions::kernel_size,
+                                    kernel_size, std::move(options))) {}
+
 DepthwiseConv2D::DepthwiseConv2D(DepthwiseConv2DOptions options)
     : Layer(make_named_layer<ConvLayer>(
           options.name,
-          Conv2DOptions{.kernel = options.kernel,
-                        .stride = options.stride,
-                        .dilation = options.dilation,
+          Conv2DOptions{.kernel_size = options.kernel_size,
+                        .strides = options.strides,
                         .padding = options.padding,
+                        .dilation_rate = options.dilation_rate,
                         .activation = options.activation,
                         .use_bias = options.use_bias,
-                        .kernel_initializer = options.kernel_initializer,
+                        .kernel_initializer = options.depthwise_initializer,
                         .bias_initializer = options.bias_initializer,
-                        .kernel_regularizer = options.kernel_regularizer,
+                        .kernel_regularizer = options.depthwise_regularizer,
                         .bias_regularizer = options.bias_regularizer},
           ConvLayer::Depthwise{options.depth_multiplier})) {}
+
+DepthwiseConv2D::DepthwiseConv2D(Pair kernel_size, DepthwiseConv2DOptions options)
+    : DepthwiseConv2D(with_argument("depthwise_conv2d", "kernel_size",
+                                    &DepthwiseConv2DOptions::kernel_size, kernel_size,
+                                    std::move(options))) {}
 
 }  // namespace lockstep

@@ -11,11 +11,12 @@
 namespace lockstep {
 
 struct Conv2DOptions {
+  ByName by_name = {};
   std::int64_t filters = 0;
-  Pair kernel = 3;
-  Pair stride = 1;
-  Pair dilation = 1;
+  Pair kernel_size = 3;
+  Pair strides = 1;
   PaddingOption padding = "valid";
+  Pair dilation_rate = 1;
   std::int64_t groups = 1;
   std::string activation = "";
   bool use_bias = true;
@@ -27,21 +28,25 @@ struct Conv2DOptions {
 };
 
 // Variables: kernel (kh, kw, C / groups, filters), bias (filters).
+// Conv2D(32, 3), Conv2D(32, {3, 5}, {.strides = 2}), Conv2D(32, {.kernel_size = 3}).
 struct Conv2D : Layer {
   explicit Conv2D(Conv2DOptions options);
+  Conv2D(std::int64_t filters, Conv2DOptions options);
+  Conv2D(std::int64_t filters, Pair kernel_size, Conv2DOptions options = {});
 };
 
 struct DepthwiseConv2DOptions {
-  Pair kernel = 3;
-  Pair stride = 1;
-  Pair dilation = 1;
+  ByName by_name = {};
+  Pair kernel_size = 3;
+  Pair strides = 1;
   PaddingOption padding = "valid";
   std::int64_t depth_multiplier = 1;
+  Pair dilation_rate = 1;
   std::string activation = "";
   bool use_bias = true;
-  Initializer kernel_initializer = GlorotUniform();
+  Initializer depthwise_initializer = GlorotUniform();
   Initializer bias_initializer = Zeros();
-  Regularizer kernel_regularizer = {};
+  Regularizer depthwise_regularizer = {};
   Regularizer bias_regularizer = {};
   std::string name = "";
 };
@@ -51,6 +56,7 @@ struct DepthwiseConv2DOptions {
 // Keras.
 struct DepthwiseConv2D : Layer {
   explicit DepthwiseConv2D(DepthwiseConv2DOptions options = {});
+  explicit DepthwiseConv2D(Pair kernel_size, DepthwiseConv2DOptions options = {});
 };
 
 }  // namespace lockstep

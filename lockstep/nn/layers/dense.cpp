@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/matmul.h"
 #include "lockstep/nn/layers/activation.h"
+#include "lockstep/nn/layers/argument.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +20,6 @@ class DenseLayer final : public LayerBase {
   void build(std::span<const ValueType> inputs) override {
     const ValueType& x = only(inputs);
     require(x.shape.rank() >= 2, "{}expects (N, …, features), got {}", where(), x.shape);
-    require_floats(x);
     kernel_ = add_variable(
         "kernel", {x.shape[-1], options_.units},
         {.initializer = options_.kernel_initializer, .regularizer = options_.kernel_regularizer});
@@ -30,7 +30,7 @@ class DenseLayer final : public LayerBase {
   }
 
   Value call(std::span<const Value> inputs, const CallOptions&) override {
-    const Value x = only(inputs);
+    const Value x = as_floats(only(inputs));
     Graph& graph = x.graph();
     const Value kernel = graph.variable(kernel_);
     const Value y = bias_ ? matmul(x, kernel, graph.variable(bias_)) : matmul(x, kernel);
@@ -45,5 +45,8 @@ class DenseLayer final : public LayerBase {
 }  // namespace
 
 Dense::Dense(DenseOptions options) : Layer(make_named_layer<DenseLayer>(options.name, options)) {}
+
+Dense::Dense(std::int64_t units, DenseOptions options)
+    : Dense(with_argument("dense", "units", &DenseOptions::units, units, std::move(options))) {}
 
 }  // namespace lockstep

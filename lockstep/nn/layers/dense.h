@@ -21,8 +21,10 @@ struct DenseOptions {
 };
 
 // (N, …, k) → (N, …, units). Variables: kernel (k, units), bias (units).
+// Dense(10), Dense(128, {.activation = "relu"}), Dense({.units = 10}).
 struct Dense : Layer {
   explicit Dense(DenseOptions options);
+  explicit Dense(std::int64_t units, DenseOptions options = {});
 };
 
 }  // namespace lockstep

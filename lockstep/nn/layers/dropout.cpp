@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/random.h"
 #include "lockstep/graph/ops/random.h"
+#include "lockstep/nn/layers/argument.h"
 
 namespace lockstep {
 namespace {
@@ -28,5 +29,9 @@ class DropoutLayer final : public LayerBase {
 
 Dropout::Dropout(DropoutLayerOptions options)
     : Layer(make_named_layer<DropoutLayer>(options.name, options.rate)) {}
+
+Dropout::Dropout(double rate, DropoutLayerOptions options)
+    : Dropout(
+          with_argument("dropout", "rate", &DropoutLayerOptions::rate, rate, std::move(options))) {}
 
 }  // namespace lockstep

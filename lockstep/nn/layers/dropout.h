@@ -16,6 +16,7 @@ struct DropoutLayerOptions {
 // under the layer's path. Otherwise gives x itself.
 struct Dropout : Layer {
   explicit Dropout(DropoutLayerOptions options = {});
+  explicit Dropout(double rate, DropoutLayerOptions options = {});  // Dropout(0.2)
 };
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/shape.h"
+#include "lockstep/nn/layers/argument.h"
 
 namespace lockstep {
 namespace {
@@ -38,5 +39,11 @@ class EmbeddingLayer final : public LayerBase {
 
 Embedding::Embedding(EmbeddingOptions options)
     : Layer(make_named_layer<EmbeddingLayer>(options.name, options)) {}
+
+Embedding::Embedding(std::int64_t input_dim, std::int64_t output_dim, EmbeddingOptions options)
+    : Embedding(
+          with_argument("embedding", "input_dim", &EmbeddingOptions::input_dim, input_dim,
+                        with_argument("embedding", "output_dim", &EmbeddingOptions::output_dim,
+                                      output_dim, std::move(options)))) {}
 
 }  // namespace lockstep

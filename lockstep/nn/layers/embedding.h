@@ -20,6 +20,7 @@ struct EmbeddingOptions {
 // (N, …) of integers → (N, …, output_dim). Variable: embeddings (input_dim, output_dim).
 struct Embedding : Layer {
   explicit Embedding(EmbeddingOptions options);
+  Embedding(std::int64_t input_dim, std::int64_t output_dim, EmbeddingOptions options = {});
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/nn/layers/input.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/nn/layers/argument.h"
 
 namespace lockstep {
 
@@ -15,5 +16,9 @@ Value InputLayerBase::call(std::span<const Value> inputs, const CallOptions&) {
 
 InputLayer::InputLayer(InputOptions options)
     : Layer(make_named_layer<InputLayerBase>(options.name, Input(options).type())) {}
+
+InputLayer::InputLayer(Extents shape, InputOptions options)
+    : InputLayer(with_argument("input_layer", "shape", &InputOptions::shape,
+                               Shape(std::move(shape.values)), std::move(options))) {}
 
 }  // namespace lockstep

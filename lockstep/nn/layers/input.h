@@ -8,6 +8,7 @@ namespace lockstep {
 // InputLayer({.shape = {28, 28, 1}}): checks its input and passes it on.
 struct InputLayer : Layer {
   explicit InputLayer(InputOptions options);
+  explicit InputLayer(Extents shape, InputOptions options = {});  // InputLayer({28, 28})
 };
 
 // The layer itself, for networks that look for its type.

@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/elementwise.h"
 #include "lockstep/graph/ops/shape.h"
+#include "lockstep/nn/layers/argument.h"
 
 namespace lockstep {
 namespace {
@@ -56,5 +57,9 @@ Multiply::Multiply(MergeOptions options)
 
 Concatenate::Concatenate(ConcatenateOptions options)
     : Layer(make_named_layer<ConcatenateLayer>(options.name, options.axis)) {}
+
+Concatenate::Concatenate(int axis, ConcatenateOptions options)
+    : Concatenate(with_argument("concatenate", "axis", &ConcatenateOptions::axis, axis,
+                                std::move(options))) {}
 
 }  // namespace lockstep

@@ -24,6 +24,7 @@ struct ConcatenateOptions {
 };
 struct Concatenate : Layer {
   explicit Concatenate(ConcatenateOptions options = {});
+  explicit Concatenate(int axis, ConcatenateOptions options = {});
 };
 
 }  // namespace lockstep

@@ -49,9 +49,11 @@ class BatchNormLayer final : public LayerBase {
           "beta", channels,
           {.initializer = options_.beta_initializer, .regularizer = options_.beta_regularizer});
     }
-    mean_ = add_variable("moving_mean", channels, {.trainable = false, .initializer = Zeros()});
+    mean_ = add_variable("moving_mean", channels,
+                         {.trainable = false, .initializer = options_.moving_mean_initializer});
     variance_ =
-        add_variable("moving_variance", channels, {.trainable = false, .initializer = Ones()});
+        add_variable("moving_variance", channels,
+                     {.trainable = false, .initializer = options_.moving_variance_initializer});
   }
 
   Value call(std::span<const Value> inputs, const CallOptions& options) override {

@@ -14,12 +14,14 @@ struct BatchNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;  // with beta
   bool scale = true;   // with gamma
+  Initializer beta_initializer = Zeros();
+  Initializer gamma_initializer = Ones();
+  Initializer moving_mean_initializer = Zeros();
+  Initializer moving_variance_initializer = Ones();
+  Regularizer beta_regularizer = {};
+  Regularizer gamma_regularizer = {};
   // In training, statistics of the global batch over all replicas, not of each replica's piece.
   bool synchronized = false;
-  Initializer gamma_initializer = Ones();
-  Initializer beta_initializer = Zeros();
-  Regularizer gamma_regularizer = {};
-  Regularizer beta_regularizer = {};
   std::string name = "";
 };
 
@@ -37,10 +39,10 @@ struct LayerNormalizationOptions {
   double epsilon = 1e-3;
   bool center = true;
   bool scale = true;
-  Initializer gamma_initializer = Ones();
   Initializer beta_initializer = Zeros();
-  Regularizer gamma_regularizer = {};
+  Initializer gamma_initializer = Ones();
   Regularizer beta_regularizer = {};
+  Regularizer gamma_regularizer = {};
   std::string name = "";
 };
 

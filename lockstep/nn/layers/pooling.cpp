@@ -3,6 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/pool.h"
 #include "lockstep/graph/ops/reduce.h"
+#include "lockstep/nn/layers/argument.h"
 #include "lockstep/nn/naming.h"
 
 namespace lockstep {
@@ -12,13 +13,14 @@ using PoolFunction = Value (*)(Value x, PoolOptions options);
 
 class PoolLayer final : public LayerBase {
  public:
-  PoolLayer(std::string kind, PoolFunction pool, Pool2DOptions options)
+  PoolLayer(std::string kind, PoolFunction pool, Pooling2DOptions options)
       : kind_(std::move(kind)), pool_(pool), options_(std::move(options)) {
-    const Pair stride = options_.stride.value_or(options_.pool);
-    require(options_.pool.height > 0 && options_.pool.width > 0 && stride.height > 0 &&
-                stride.width > 0,
-            "[{}] pool and stride must be above 0, got {} × {} and {} × {}", snake_case(kind_),
-            options_.pool.height, options_.pool.width, stride.height, stride.width);
+    const Pair strides = options_.strides.value_or(options_.pool_size);
+    require(options_.pool_size.height > 0 && options_.pool_size.width > 0 && strides.height > 0 &&
+                strides.width > 0,
+            "[{}] pool_size and strides must be above 0, got {} × {} and {} × {}",
+            snake_case(kind_), options_.pool_size.height, options_.pool_size.width, strides.height,
+            strides.width);
   }
   std::string kind() const override { return kind_; }
 
@@ -26,42 +28,60 @@ class PoolLayer final : public LayerBase {
     const Value x = only(inputs);
     require_images(x.type());
     require_floats(x.type());
-    const Pair stride = options_.stride.value_or(options_.pool);
-    return pool_(x, {.window = options_.pool.array(),
-                     .strides = stride.array(),
-                     .padding = options_.padding.resolve(x.shape(), options_.pool, stride)});
+    const Pair strides = options_.strides.value_or(options_.pool_size);
+    return pool_(x, {.window = options_.pool_size.array(),
+                     .strides = strides.array(),
+                     .padding = options_.padding.resolve(x.shape(), options_.pool_size, strides)});
   }
 
  private:
   std::string kind_;
   PoolFunction pool_;
-  Pool2DOptions options_;
+  Pooling2DOptions options_;
 };
 
-class GlobalAverageLayer final : public LayerBase {
+using ReduceFunction = Value (*)(Value x, ReduceOptions options);
+
+class GlobalPoolLayer final : public LayerBase {
  public:
-  explicit GlobalAverageLayer(bool keepdims) : keepdims_(keepdims) {}
-  std::string kind() const override { return "GlobalAveragePooling2D"; }
+  GlobalPoolLayer(std::string kind, ReduceFunction reduce, bool keepdims)
+      : kind_(std::move(kind)), reduce_(reduce), keepdims_(keepdims) {}
+  std::string kind() const override { return kind_; }
   Value call(std::span<const Value> inputs, const CallOptions&) override {
     const Value x = only(inputs);
     require_images(x.type());
     require_floats(x.type());
-    return reduce_mean(x, {.axes = {1, 2}, .keepdims = keepdims_});
+    return reduce_(x, {.axes = {1, 2}, .keepdims = keepdims_});
   }
 
  private:
+  std::string kind_;
+  ReduceFunction reduce_;
   bool keepdims_;
 };
 
 }  // namespace
 
-MaxPool2D::MaxPool2D(Pool2DOptions options)
+MaxPooling2D::MaxPooling2D(Pooling2DOptions options)
     : Layer(make_named_layer<PoolLayer>(options.name, "MaxPooling2D", max_pool, options)) {}
 
-AveragePooling2D::AveragePooling2D(Pool2DOptions options)
+AveragePooling2D::AveragePooling2D(Pooling2DOptions options)
     : Layer(make_named_layer<PoolLayer>(options.name, "AveragePooling2D", avg_pool, options)) {}
 
-GlobalAveragePooling2D::GlobalAveragePooling2D(GlobalPool2DOptions options)
-    : Layer(make_named_layer<GlobalAverageLayer>(options.name, options.keepdims)) {}
+MaxPooling2D::MaxPooling2D(Pair pool_size, Pooling2DOptions options)
+    : MaxPooling2D(with_argument("max_pooling2d", "pool_size", &Pooling2DOptions::pool_size,
+                                 pool_size, std::move(options))) {}
+
+AveragePooling2D::AveragePooling2D(Pair pool_size, Pooling2DOptions options)
+    : AveragePooling2D(with_argument("average_pooling2d", "pool_size", &Pooling2DOptions::pool_size,
+                                     pool_size, std::move(options))) {}
+
+GlobalAveragePooling2D::GlobalAveragePooling2D(GlobalPooling2DOptions options)
+    : Layer(make_named_layer<GlobalPoolLayer>(options.name, "GlobalAveragePooling2D", reduce_mean,
+                                              options.keepdims)) {}
+
+GlobalMaxPooling2D::GlobalMaxPooling2D(GlobalPooling2DOptions options)
+    : Layer(make_named_layer<GlobalPoolLayer>(options.name, "GlobalMaxPooling2D", reduce_max,
+                                              options.keepdims)) {}
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "lockstep/nn/layers/rescaling.h"
 
 #include "lockstep/graph/ops/elementwise.h"
+#include "lockstep/nn/layers/argument.h"
 
 namespace lockstep {
 namespace {
@@ -24,5 +25,9 @@ class RescalingLayer final : public LayerBase {
 
 Rescaling::Rescaling(RescalingOptions options)
     : Layer(make_named_layer<RescalingLayer>(options.name, options.scale, options.offset)) {}
+
+Rescaling::Rescaling(double scale, RescalingOptions options)
+    : Rescaling(with_argument("rescaling", "scale", &RescalingOptions::scale, scale,
+                              std::move(options))) {}
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@ struct RescalingOptions {
 // x * scale + offset, in f32 where x holds integers.
 struct Rescaling : Layer {
   explicit Rescaling(RescalingOptions options);
+  explicit Rescaling(double scale, RescalingOptions options = {});  // Rescaling(1.0 / 255)
 };
 
 }  // namespace lockstep

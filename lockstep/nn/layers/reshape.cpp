@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/shape.h"
+#include "lockstep/nn/layers/argument.h"
 
 namespace lockstep {
 namespace {
@@ -70,9 +71,17 @@ class ZeroPaddingLayer final : public LayerBase {
 Flatten::Flatten(FlattenOptions options) : Layer(make_named_layer<FlattenLayer>(options.name)) {}
 
 Reshape::Reshape(ReshapeOptions options)
-    : Layer(make_named_layer<ReshapeLayer>(options.name, std::move(options.shape))) {}
+    : Layer(make_named_layer<ReshapeLayer>(options.name, std::move(options.target_shape))) {}
 
 ZeroPadding2D::ZeroPadding2D(ZeroPadding2DOptions options)
     : Layer(make_named_layer<ZeroPaddingLayer>(options.name, std::move(options.padding))) {}
+
+Reshape::Reshape(Extents target_shape, ReshapeOptions options)
+    : Reshape(with_argument("reshape", "target_shape", &ReshapeOptions::target_shape,
+                            target_shape.values, std::move(options))) {}
+
+ZeroPadding2D::ZeroPadding2D(PaddingOption padding, ZeroPadding2DOptions options)
+    : ZeroPadding2D(with_argument("zero_padding2d", "padding", &ZeroPadding2DOptions::padding,
+                                  padding, std::move(options))) {}
 
 }  // namespace lockstep

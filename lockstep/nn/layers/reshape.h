@@ -17,19 +17,23 @@ struct Flatten : Layer {
 };
 
 struct ReshapeOptions {
-  Ints shape = {};  // without the batch; one extent may be -1: what is left
+  Ints target_shape = {};  // without the batch; one extent may be -1: what is left
   std::string name = "";
 };
 struct Reshape : Layer {
   explicit Reshape(ReshapeOptions options);
+  explicit Reshape(Extents target_shape, ReshapeOptions options = {});  // Reshape({28, 28, 1})
 };
 
 struct ZeroPadding2DOptions {
+  ByName by_name = {};
   PaddingOption padding = 1;
   std::string name = "";
 };
 struct ZeroPadding2D : Layer {
   explicit ZeroPadding2D(ZeroPadding2DOptions options = {});
+  // ZeroPadding2D(1), ZeroPadding2D({{1, 0}, {2, 0}}).
+  explicit ZeroPadding2D(PaddingOption padding, ZeroPadding2DOptions options = {});
 };
 
 }  // namespace lockstep

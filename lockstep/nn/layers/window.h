@@ -10,6 +10,12 @@
 
 namespace lockstep {
 
+// The first member of options that go on with numbers: MaxPooling2D({3, 2}) is then a pool of 3 ×
+// 2, not options without their names.
+struct ByName {
+  constexpr ByName() {}  // NOLINT: not an aggregate, on purpose
+};
+
 // Height and width: 3 means {3, 3}.
 struct Pair {
   template <std::integral T>
@@ -25,7 +31,7 @@ struct Pair {
 };
 
 // "valid", "same", or zeros counted out: 1 on every side, {2, 1} above-and-below and
-// left-and-right, {top, bottom, left, right}.
+// left-and-right, {{top, bottom}, {left, right}}, {top, bottom, left, right}.
 struct PaddingOption {
   PaddingOption(const char* name) : kind(name) {}             // NOLINT: a name is a padding
   PaddingOption(std::string name) : kind(std::move(name)) {}  // NOLINT
@@ -35,7 +41,10 @@ struct PaddingOption {
   PaddingOption(std::int64_t rows, std::int64_t columns) : amounts{rows, rows, columns, columns} {}
   PaddingOption(std::int64_t top, std::int64_t bottom, std::int64_t left, std::int64_t right)
       : amounts{top, bottom, left, right} {}
+  PaddingOption(std::array<std::int64_t, 2> rows, std::array<std::int64_t, 2> columns)
+      : amounts{rows[0], rows[1], columns[0], columns[1]} {}
 
+  bool operator==(const PaddingOption&) const = default;
   bool is_explicit() const { return kind.empty(); }
   Padding resolve(const Shape& image, Pair window, Pair stride, Pair dilation = 1) const {
     return is_explicit()

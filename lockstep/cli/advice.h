@@ -1,0 +1,12 @@
+// What to do about an error, for people who run the program.
+#pragma once
+
+#include <string>
+
+namespace lockstep::cli {
+
+// The library's messages advise people who write programs. Where a message ends in advice that a
+// user of the program cannot follow, this one has what such a user can do instead.
+std::string for_program(const std::string& message);
+
+}  // namespace lockstep::cli

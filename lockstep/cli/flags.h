@@ -1,0 +1,91 @@
+// The commands of the program and their flags, over CLI11. Only flags.cpp includes CLI11: it takes
+// seconds to compile wherever it is seen.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace lockstep::cli {
+
+// Says what is wrong with the text of a flag ("" where nothing is), and may put it more plainly.
+using Check = std::function<std::string(std::string& text)>;
+
+// One of these words.
+Check one_of(std::vector<std::string> words);
+
+// A flag that was added; more can be said about it.
+class Flag {
+ public:
+  explicit Flag(CLI::Option* option) : option_(option) {}
+  Flag& check(const Check& check);
+  Flag& capture_default_str();  // the help shows the value that the target has now
+  Flag& delimiter(char between);
+  Flag& required();
+
+ private:
+  CLI::Option* option_;
+};
+
+// Flags that were typed: "--epochs".
+using GivenFlags = std::set<std::string>;
+
+// A command, by reference: the program owns it.
+class Command {
+ public:
+  explicit Command(CLI::App* app) : app_(app) {}
+
+  // A name without dashes is an argument by position. The target must outlive the parsing.
+  Flag add_option(const std::string& name, std::string& target, const std::string& help);
+  Flag add_option(const std::string& name, int& target, const std::string& help);
+  Flag add_option(const std::string& name, std::int64_t& target, const std::string& help);
+  Flag add_option(const std::string& name, std::uint64_t& target, const std::string& help);
+  Flag add_option(const std::string& name, double& target, const std::string& help);
+  Flag add_option(const std::string& name, std::optional<double>& target, const std::string& help);
+  Flag add_option(const std::string& name, std::vector<int>& target, const std::string& help);
+  Flag add_option(const std::string& name, std::vector<std::string>& target,
+                  const std::string& help);
+  Flag add_flag(const std::string& name, bool& target, const std::string& help);
+
+  // What it does; called while the program parses, once the command was named.
+  void callback(std::function<void()> run);
+  GivenFlags given() const;
+
+ private:
+  CLI::App* app_;
+};
+
+// The flags do not fit: one line that says why.
+class WrongFlags : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Program {
+ public:
+  Program(const std::string& help, const std::string& name, const std::string& version);
+  ~Program();
+
+  Command add_command(const std::string& name, const std::string& help);
+  std::vector<std::string> commands() const;
+  // Runs the command that is named, or prints the help or version that is asked for. WrongFlags;
+  // and whatever the command throws.
+  void parse(int argc, char** argv);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+const char* cli11_version();
+
+}  // namespace lockstep::cli

@@ -1,0 +1,51 @@
+#include "lockstep/cli/interrupt.h"
+
+#include <array>
+#include <atomic>
+#include <csignal>
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+
+std::atomic<int> caught = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
+
+// A terminal that closes sends SIGHUP more than once; nobody asks for haste with it.
+void remember(int signal) {
+  int none = 0;
+  caught.compare_exchange_strong(none, signal);
+  for (const int each : kSignals) {
+    const auto before = std::signal(each, each == SIGHUP ? SIG_IGN : SIG_DFL);
+    if (before == SIG_IGN) std::signal(each, SIG_IGN);
+  }
+}
+
+}  // namespace
+
+void catch_signals() {
+  for (const int each : kSignals) {
+    if (std::signal(each, remember) == SIG_IGN) std::signal(each, SIG_IGN);
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+int caught_signal() {
+  return caught;
+}
+
+const char* signal_name(int signal) {
+  switch (signal) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return "a signal";
+  }
+}
+
+}  // namespace lockstep::cli

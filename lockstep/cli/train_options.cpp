@@ -1,0 +1,218 @@
+#include "lockstep/cli/train_options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "lockstep/base/error.h"
+#include "lockstep/cli/augment.h"
+#include "lockstep/cli/number.h"
+#include "lockstep/cli/recipe.h"
+#include "lockstep/cli/zoo.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr std::array kPlacementFlags = {"--devices", "--cores", "--replicas", "--strategy"};
+
+template <class T>
+Json as_json(const T& value) {
+  return value;
+}
+Json as_json(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+template <class T>
+void from_json(const Json& json, T& value) {
+  value = json.get<T>();
+}
+void from_json(const Json& json, std::optional<double>& value) {
+  value = json.is_null() ? std::nullopt : std::optional(json.get<double>());
+}
+
+// The value is found by going from TrainOptions through these members.
+template <class... Members>
+Setting setting(std::string flag, OnResume rule, Members... members) {
+  return {.flag = std::move(flag),
+          .rule = rule,
+          .read = [=](const TrainOptions& options) { return as_json((options.*....*members)); },
+          .write = [=](TrainOptions& options,
+                       const Json& json) { from_json(json, (options.*....*members)); }};
+}
+
+std::vector<Setting> make_settings() {
+  using enum OnResume;
+  using Options = TrainOptions;
+  return {
+      setting("--model", MustAgree, &Options::model),
+      setting("--data", MayChange, &Options::data),
+      setting("--seed", MustAgree, &Options::seed),
+      setting("--optimizer", MustAgree, &Options::optimizer),
+      setting("--learning-rate", MayChange, &Options::learning_rate),
+      setting("--learning-rate-scaling", MustAgree, &Options::scaling),
+      setting("--scaled-for", MustAgree, &Options::scaled_for),
+      setting("--warm-up-epochs", MayChange, &Options::warm_up_epochs),
+      setting("--schedule", MayChange, &Options::schedule),
+      setting("--weight-decay", MayChange, &Options::weight_decay),
+      setting("--image-size", MustAgree, &Options::image_size),
+      setting("--augment", MayChange, &Options::augment),
+      setting("--monitor", MayChange, &Options::monitor),
+      setting("--save-best", MayChange, &Options::save_best),
+      setting("--early-stopping", MayChange, &Options::early_stopping),
+      setting("--checkpoint-every", MayChange, &Options::checkpoint_every),
+      setting("--on-nan", MayChange, &Options::on_nan),
+      setting("--epochs", MayChange, &Options::epochs),
+      setting("--steps", MayChange, &Options::steps),
+      setting("--global-batch", MayChange, &Options::batch, &BatchFlags::global),
+      setting("--precision", MayChange, &Options::placement, &Placement::precision),
+      setting("--devices", MayChange, &Options::placement, &Placement::devices),
+      setting("--cores", MayChange, &Options::placement, &Placement::cores),
+      setting("--replicas", MayChange, &Options::placement, &Placement::replicas),
+      setting("--strategy", MayChange, &Options::placement, &Placement::strategy),
+      setting("--balance", MayChange, &Options::placement, &Placement::balance),
+      setting("--no-tf32", MayChange, &Options::placement, &Placement::no_tf32),
+  };
+}
+
+// "3", "sgd", "[]"
+std::string shown(const Json& value) {
+  if (value.is_null()) return "none";
+  if (!value.is_string()) return value.dump();
+  const auto text = value.get<std::string>();
+  return text.empty() ? "what suits the model" : text;
+}
+
+// What is read from a record is checked as what is typed.
+void expect_sane(const TrainOptions& options, const std::string& run) {
+  const auto expect = [&](const char* what, double value, double low, double high) {
+    if (low <= value && value <= high) return;
+    fail<DataError>("{}: in the run's record, {} cannot be {:g}", run, what, value);
+  };
+  expect("epochs", static_cast<double>(options.epochs), 0, kMostEpochs);
+  expect("steps", static_cast<double>(options.steps), 0, kMostStepsOfAnEpoch);
+  expect("global_batch", static_cast<double>(options.batch.global), 0,
+         kMostSamples * kMostReplicas);
+  expect("cores", options.placement.cores, 0, kMostCores);
+  expect("scaled_for", options.scaled_for, 0, kMostReplicas);
+  expect("learning_rate", options.learning_rate.value_or(0), 0, kMostRate);
+  for (const int replicas : options.placement.replicas) {
+    expect("replicas", replicas, 1, kMostReplicas);
+  }
+}
+
+}  // namespace
+
+std::string Setting::key() const {
+  std::string key = flag.substr(2);
+  std::ranges::replace(key, '-', '_');
+  return key;
+}
+
+const std::vector<Setting>& train_settings() {
+  static const std::vector<Setting> settings = make_settings();
+  return settings;
+}
+
+Json settings_json(const TrainOptions& options) {
+  Json json = Json::object();
+  for (const Setting& each : train_settings()) json[each.key()] = each.read(options);
+  return json;
+}
+
+TrainOptions resumed_options(const Json& recorded, const TrainOptions& typed,
+                             const GivenFlags& given, const std::string& run) {
+  TrainOptions options = typed;
+  const auto is_given = [&](const std::string& flag) { return given.contains(flag); };
+  // Where to compute is one decision: a number of replicas that is typed does not go with devices
+  // that were.
+  const bool placed = std::ranges::any_of(kPlacementFlags, is_given);
+  const bool batch = is_given("--global-batch") || is_given("--batch-per-replica");
+  for (const Setting& each : train_settings()) {
+    const auto value = recorded.find(each.key());
+    if (value == recorded.end()) {
+      // A flag that is younger than the run has its default.
+      if (each.rule == OnResume::MayChange) continue;
+      fail<DataError>("{}: the run's record lacks {}", run, each.key());
+    }
+    const bool of_placement = std::ranges::count(kPlacementFlags, each.flag) > 0;
+    const bool takes_typed = of_placement                    ? placed
+                             : each.flag == "--global-batch" ? batch
+                                                             : is_given(each.flag);
+    if (takes_typed) {
+      const Json wanted = each.read(typed);
+      require(each.rule == OnResume::MayChange || wanted == *value,
+              "{} {} contradicts the run in {}, which has {}: leave it out, or begin a new run "
+              "without --resume",
+              each.flag, shown(wanted), run, shown(*value));
+      continue;
+    }
+    try {
+      each.write(options, *value);
+    } catch (const nlohmann::json::exception&) {
+      fail<DataError>("{}: in the run's record, {} cannot be {}", run, each.key(), value->dump());
+    }
+  }
+  expect_sane(options, run);
+  return options;
+}
+
+void add_train_flags(Command app,
+                     const std::function<void(const TrainOptions&, const GivenFlags&)>& run) {
+  auto options = std::make_shared<TrainOptions>();
+  app.add_option("--model", options->model, "one of " + zoo_names()).capture_default_str();
+  app.add_option("--data", options->data,
+                 "a folder: IDX files, a binary CIFAR set, TFRecord files, or one folder of images "
+                 "a class; or synthetic (Fashion-MNIST, as Debian packages it)");
+  add_placement(app, options->placement);
+  add_batch(app, options->batch);
+  app.add_option("--on-nan", options->on_nan,
+                 "when the loss is not a finite number: stop, restore (go back to the last good "
+                 "state and on with half the rate), or continue")
+      .capture_default_str()
+      .check(one_of({"stop", "restore", "continue"}));
+  app.add_option("--epochs", options->epochs,
+                 fmt::format("the last epoch's number ({}; 1 with --steps)", kEpochs))
+      .check(whole_number(1, kMostEpochs));
+  app.add_option("--steps", options->steps, "steps of an epoch (all that the data has)")
+      .check(whole_number(1, kMostStepsOfAnEpoch));
+  app.add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
+  app.add_option("--learning-rate", options->learning_rate, "rate (what suits the optimizer)")
+      .check(number(0, kMostRate));
+  app.add_option("--learning-rate-scaling", options->scaling,
+                 "for several replicas: none, linear or sqrt")
+      .capture_default_str();
+  app.add_option("--warm-up-epochs", options->warm_up_epochs,
+                 "epochs in which the rate is reached (5 where it is scaled, and for ResNets)")
+      .check(number(0, kMostEpochs));
+  app.add_option("--schedule", options->schedule,
+                 "how the rate goes over the run: " + schedule_names() + " (what suits the model)");
+  app.add_option("--weight-decay", options->weight_decay,
+                 "decay per step and rate, but on norms and biases (what suits the model)")
+      .check(number(0, kMostRate));
+  app.add_option("--image-size", options->image_size,
+                 "size that pictures in files are brought to: 224, or 240x320");
+  app.add_option("--augment", options->augment,
+                 "how training samples vary: " + augment_names() + " (crop for pictures in files)");
+  app.add_option("--monitor", options->monitor,
+                 "the number that --save-best and --early-stopping go by")
+      .capture_default_str();
+  app.add_flag("--save-best", options->save_best, "keep the best epoch in best.safetensors, too");
+  app.add_option("--early-stopping", options->early_stopping,
+                 "stop after this many epochs without a better one")
+      .check(whole_number(1, kMostEpochs));
+  app.add_option("--checkpoint-every", options->checkpoint_every,
+                 "save within an epoch, too: every 500 steps (500) or 10 minutes (10m)");
+  app.add_option("--seed", options->seed, "of weights, shuffling and dropout")
+      .capture_default_str()
+      .check(seed_number());
+  app.add_option("--run-dir", options->run_dir, "folder of the run (runs/<date and time>)");
+  app.add_option("--resume", options->resume,
+                 "go on with the run in this folder: its model, data and options");
+  app.add_option("--trace", options->trace, "write the last steps as a trace for Perfetto");
+  app.add_option("--json", options->json, "write the result to this file (-: here)");
+  app.callback([app, options, run] { run(*options, app.given()); });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,58 @@
+# Compiles small programs with mistakes and looks at what the compilers say of them: a field that does
+# not exist is named where options are written with their type, and their type is named where they are
+# not. For every compiler that is there. Called by ctest with -D SOURCE_DIR, BUILD_DIR, INCLUDES.
+set(found FALSE)
+foreach(compiler g++ clang++)
+  find_program(path_${compiler} ${compiler})
+  if(NOT path_${compiler})
+    continue()
+  endif()
+  set(found TRUE)
+  set(command ${path_${compiler}} -std=c++20 -fsyntax-only -w -fmax-errors=0 -I${SOURCE_DIR})
+  if(compiler STREQUAL "clang++")
+    list(TRANSFORM command REPLACE "-fmax-errors=0" "-ferror-limit=0")
+  endif()
+  foreach(folder ${INCLUDES})
+    list(APPEND command -I${folder})
+  endforeach()
+
+  execute_process(COMMAND ${command} ${SOURCE_DIR}/tests/diagnostics/right.cpp
+                  RESULT_VARIABLE status ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${compiler} refuses a program that is right:\n${output}")
+  endif()
+
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env LC_ALL=C ${command}
+                          ${SOURCE_DIR}/tests/diagnostics/wrong.cpp
+                  RESULT_VARIABLE status ERROR_VARIABLE output)
+  if(status EQUAL 0)
+    message(FATAL_ERROR "${compiler} takes fields that do not exist")
+  endif()
+  string(REPLACE ";" "," output "${output}")
+  string(REPLACE "\n" ";" lines "${output}")
+  # The options' type and the field, in one line that is an error.
+  foreach(pair "DenseOptions.unit" "Conv2DOptions.kernel" "AdamOptions.lr"
+          "CompileOptions.optimiser" "FitOptions.epoch")
+    string(REPLACE "." ";" words ${pair})
+    list(GET words 0 type)
+    list(GET words 1 field)
+    set(named FALSE)
+    foreach(line ${lines})
+      if(line MATCHES "error: .*${type}" AND line MATCHES "error: .*'${field}'")
+        set(named TRUE)
+      endif()
+    endforeach()
+    if(NOT named)
+      message(FATAL_ERROR "${compiler} does not name ${field} of ${type}:\n${output}")
+    endif()
+  endforeach()
+  foreach(type DenseOptions Pooling2DOptions)
+    if(NOT output MATCHES "initializer list[^;\n]* to '(lockstep::)?${type}'")
+      message(FATAL_ERROR "${compiler} does not say that ${type} cannot be made:\n${output}")
+    endif()
+  endforeach()
+  message(STATUS "${compiler} names what is wrong")
+endforeach()
+if(NOT found)
+  message(FATAL_ERROR "neither g++ nor clang++ is there")
+endif()

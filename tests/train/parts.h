@@ -1,0 +1,14 @@
+// What the parts of an attribution add up to.
+#pragma once
+
+#include "lockstep/train/history.h"
+
+namespace lockstep::testing {
+
+inline double sum_of(const Attribution& attribution) {
+  double sum = 0;
+  for (const auto& [name, share] : parts_of(attribution)) sum += share;
+  return sum;
+}
+
+}  // namespace lockstep::testing
