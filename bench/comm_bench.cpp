@@ -1,22 +1,30 @@
-// All-reduce between threads of one process, beside plain copies that move as many bytes.
+// All-reduce between threads of one process and between processes, beside plain copies that move as
+// many bytes as threads must.
 //   comm_bench [--ranks N]
-// Ranks are pinned to cores. Of every rank's buffer each rank reads and writes its share, so an
-// all-reduce of B bytes moves 2 * ranks * B; the copies are memcpy by as many threads, B bytes
-// each. Both run by turns, each behind every rank's writing of its own buffer, as a backward pass
-// does; each time is from when all are ready until all have ended, and the medians are shown.
+// Ranks are pinned to cores. Of every rank's buffer each rank reads and writes its slice, so an
+// all-reduce of B bytes moves 2 * ranks * B between threads; the copies are memcpy by as many
+// threads, B bytes each. Processes bring their data to shared memory and take the sums from there,
+// which moves about three times as much. All run by turns, each after every rank's writing of its
+// own buffer, as a backward pass does; each time is from when all are ready until all have ended,
+// and the medians are shown.
 #include <fmt/core.h>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/comm/local/event_count.h"
 #include "lockstep/comm/local/local_group.h"
+#include "lockstep/comm/shared/shared_host.h"
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/profile/recorder.h"
 
@@ -27,10 +35,11 @@ constexpr std::int64_t kTimeNs = 1'500'000'000;  // for each size
 constexpr int kMostTurns = 5000;
 constexpr int kLeastTurns = 15;
 
-// A meeting of threads that costs next to nothing where each has its core.
-class Meeting {
+// A meeting of ranks that costs next to nothing where each has its core; in memory that processes
+// which are forked share.
+class BenchMeeting {
  public:
-  Meeting(int size, bool own_cores) : size_(size), spins_(own_cores ? 10'000 : 0) {}
+  BenchMeeting(int size, bool own_cores) : size_(size), spins_(own_cores ? 10'000 : 0) {}
   void meet() {
     const int turn = turn_.load();
     if (++here_ == size_) {
@@ -48,6 +57,9 @@ class Meeting {
   int spins_;
   std::atomic<int> here_ = 0;
   std::atomic<int> turn_ = 0;
+
+ public:
+  std::atomic<bool> more = true;  // whether there is another turn
 };
 
 void pin(int rank, const std::vector<int>& cores) {
@@ -70,16 +82,14 @@ struct Times {
 
 class Bench {
  public:
-  Bench(LocalGroup& group, const std::vector<int>& cores, std::size_t bytes)
-      : group_(group),
-        cores_(cores),
-        bytes_(bytes),
-        meeting_(group.size(), static_cast<std::size_t>(group.size()) <= cores.size()) {}
+  Bench(Group& group, BenchMeeting& meeting, std::size_t bytes)
+      : group_(group), cores_(available_cores()), bytes_(bytes), meeting_(meeting) {}
 
+  // Runs the ranks of this process; rank 0's times.
   Times run() {
     std::vector<std::thread> threads;
     Times times;
-    for (int rank = 0; rank < group_.size(); ++rank) {
+    for (const int rank : group_.local()) {
       threads.emplace_back([this, rank, &times] {
         const Times measured = take_part(rank);
         if (rank == 0) times = measured;
@@ -93,7 +103,7 @@ class Bench {
   Times take_part(int rank) {
     pin(rank, cores_);
     CpuDevice device(rank, {0});  // one core, so one OpenMP thread
-    device.enter();
+    device.make_current();
     const auto data = device.allocate(bytes_);
     const auto copy = device.allocate(bytes_);
     const auto all_reduce = group_.rank(rank).all_reduce({data->data(), bytes_}, DType::F32);
@@ -119,10 +129,10 @@ class Bench {
   bool goes_on(int rank, int turn, std::int64_t begin) {
     if (rank == 0) {
       const bool enough = turn >= kMostTurns || now_ns() - begin > kTimeNs;
-      more_ = turn < kLeastTurns || !enough;
+      meeting_.more = turn < kLeastTurns || !enough;
     }
     meeting_.meet();
-    return more_;
+    return meeting_.more;
   }
 
   // Microseconds, from when all are ready until all have ended.
@@ -136,26 +146,66 @@ class Bench {
     return static_cast<double>(now_ns() - begin) * 1e-3;
   }
 
-  LocalGroup& group_;
+  Group& group_;
   std::vector<int> cores_;
   std::size_t bytes_;
-  Meeting meeting_;
-  bool more_ = true;
+  BenchMeeting& meeting_;
 };
 
+constexpr std::size_t kBytes[] = {4'000, 64'000, 1'000'000, 10'000'000, 100'000'000};
+
+std::vector<std::string> names_of(int ranks) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks; ++rank) names.push_back(fmt::format("cpu:{}", rank));
+  return names;
+}
+
+bool have_own_cores(int ranks) {
+  return static_cast<std::size_t>(ranks) <= available_cores().size();
+}
+
+std::vector<Times> run_threads(int ranks) {
+  LocalGroup group({.names = names_of(ranks)});
+  BenchMeeting meeting(ranks, have_own_cores(ranks));
+  std::vector<Times> times;
+  for (const std::size_t bytes : kBytes) times.push_back(Bench(group, meeting, bytes).run());
+  return times;
+}
+
+// Each rank is a process; this one is the first.
+std::vector<Times> run_processes(int ranks) {
+  void* const memory = mmap(nullptr, sizeof(BenchMeeting), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto& meeting = *new (memory) BenchMeeting(ranks, have_own_cores(ranks));
+  const int fd = SharedHost::create(ranks);
+  int process = 0;
+  for (int other = 1; other < ranks && process == 0; ++other) {
+    if (fork() == 0) process = other;
+  }
+  SharedHost host(fd, process, ranks, std::chrono::minutes(1));
+  const auto group =
+      host.make_group({.names = names_of(ranks),
+                       .ranks_of_process = std::vector<int>(static_cast<std::size_t>(ranks), 1)});
+  std::vector<Times> times;
+  for (const std::size_t bytes : kBytes) times.push_back(Bench(*group, meeting, bytes).run());
+  if (process > 0) _exit(0);
+  while (wait(nullptr) > 0) {
+  }
+  return times;
+}
+
 void run(int ranks) {
-  LocalGroupOptions options;
-  for (int rank = 0; rank < ranks; ++rank) options.names.push_back(fmt::format("cpu:{}", rank));
-  LocalGroup group(options);
   fmt::print("{} ranks on {} cores\n", ranks, available_cores().size());
-  fmt::print("{:>10} {:>16} {:>10} {:>14} {:>10} {:>7}\n", "f32 bytes", "all-reduce µs", "GB/s",
-             "copies µs", "GB/s", "ratio");
-  for (const std::size_t bytes : {4'000u, 64'000u, 1'000'000u, 10'000'000u, 100'000'000u}) {
-    const Times times = Bench(group, available_cores(), bytes).run();
-    const double moved = 2e-3 * ranks * static_cast<double>(bytes);
-    fmt::print("{:>10} {:>16.2f} {:>10.2f} {:>14.2f} {:>10.2f} {:>6.0f}%\n", bytes,
-               times.all_reduce, moved / times.all_reduce, times.copies, moved / times.copies,
-               100 * times.copies / times.all_reduce);
+  const std::vector<Times> processes = run_processes(ranks);
+  const std::vector<Times> threads = run_threads(ranks);
+  fmt::print("{:>10} {:>12} {:>8} {:>12} {:>8} {:>12} {:>8}\n", "f32 bytes", "threads µs", "GB/s",
+             "copies µs", "GB/s", "processes µs", "threads'");
+  for (std::size_t i = 0; i < std::size(kBytes); ++i) {
+    const double moved = 2e-3 * ranks * static_cast<double>(kBytes[i]);
+    fmt::print("{:>10} {:>12.2f} {:>8.2f} {:>12.2f} {:>8.2f} {:>12.2f} {:>7.1f}x\n", kBytes[i],
+               threads[i].all_reduce, moved / threads[i].all_reduce, threads[i].copies,
+               moved / threads[i].copies, processes[i].all_reduce,
+               processes[i].all_reduce / threads[i].all_reduce);
   }
 }
 

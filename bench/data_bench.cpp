@@ -1,18 +1,18 @@
-// The input pipeline at work; one measurement a call, its result as one line of JSON.
+// Measures the input pipeline; one measurement per call, its result as one line of JSON.
 //   data_bench images FOLDER --cores N [--seconds S]
 //       decode, random resized crop to 224², mirror, normalise, batches of 64
 //   data_bench bare FOLDER --cores N [--seconds S]
-//       bare libjpeg-turbo on N threads, reading the same files and decoding regions drawn alike
+//       bare libjpeg-turbo on N threads: reads the same files, decodes regions of the same kind
 //   data_bench memory --cores 1 [--seconds S]
 //       Fashion-MNIST in memory, shuffled, batches of 64
 //   data_bench soak FOLDER --cores N [--seconds S] [--budget MB]
-//       as images, and how much memory the process took beyond its start
+//       like images, and how much the process's memory grew
 //   data_bench ramp FOLDER --cores N [--passes P] [--samples S] [--tuning FILE]
-//       samples a second of each of P passes over S samples: in its first 0.1, 0.3 and 1 s, and in
-//       all, and the threads that it began and ended with. The next pass starts while the last
-//       batches of one are consumed, as in fit. FILE: what an earlier call learned, and where it is
-//       kept for the next. --threads N: that many from the beginning, to compare with.
-// FOLDER "made" stands for JPEGs that the program makes in a folder for the purpose.
+//       P passes over S samples; for each, samples per second in its first 0.1, 0.3 and 1 s and
+//       over all of it, and its threads at the beginning and the end. The next pass starts while
+//       the last batches of the current one are consumed, as in fit. FILE keeps the tuning from
+//       call to call. --threads N: a fixed number of threads, for comparison.
+// FOLDER "made": JPEGs that the program generates in a temporary folder.
 #include <sys/resource.h>
 #include <time.h>
 
@@ -129,7 +129,7 @@ int image_threads(const Iterator& iterator) {
 }
 
 nlohmann::json ramp(const Options& options) {
-  constexpr double kLooks[] = {0.1, 0.3, 1.0};
+  constexpr double kCheckpoints[] = {0.1, 0.3, 1.0};  // seconds
   auto tuning = std::make_shared<PipelineTuning>();
   if (!options.tuning.empty()) tuning->load(options.tuning);
   const Dataset all = image_dataset_from_directory(options.folder, {.batch_size = std::nullopt,
@@ -151,12 +151,12 @@ nlohmann::json ramp(const Options& options) {
     const std::unique_ptr<Iterator> iterator = std::move(next);
     nlohmann::json row{{"threads_at_first", image_threads(*iterator)}};
     const Clock clock;
-    std::size_t look = 0;
+    std::size_t checkpoint = 0;
     double count = 0;
     while (const std::optional<Element> batch = iterator->next()) {
       count += static_cast<double>(batch->front().shape()[0]);
-      if (look < std::size(kLooks) && clock.seconds() >= kLooks[look]) {
-        row[fmt::format("per_s_in_{}_s", kLooks[look++])] = count / clock.seconds();
+      if (checkpoint < std::size(kCheckpoints) && clock.seconds() >= kCheckpoints[checkpoint]) {
+        row[fmt::format("per_s_in_{}_s", kCheckpoints[checkpoint++])] = count / clock.seconds();
       }
       if (next == nullptr && pass + 1 < options.passes && iterator->all_made()) {
         next = batches.iterator(static_cast<std::uint64_t>(pass) + 1);
@@ -178,7 +178,7 @@ nlohmann::json ramp(const Options& options) {
 nlohmann::json bare(const Options& options) {
   const std::vector<File> listed = load(options.folder.string());
   std::vector<ImageRegion> regions;
-  constexpr std::size_t kRegions = 16;  // of each file
+  constexpr std::size_t kRegions = 16;  // per file
   for (std::size_t i = 0; i < listed.size() * kRegions; ++i) {
     const File& file = listed[i % listed.size()];
     RandomSequence random(kSeed, i);
@@ -221,7 +221,7 @@ nlohmann::json memory(const Options& options) {
   return result(count, clock);
 }
 
-// JPEGs of the program's own, for machines without photos.
+// Generated JPEGs, for machines without photos.
 fs::path made_files() {
   const fs::path folder = fs::temp_directory_path() / "lockstep-made-jpegs";
   for (int i = 0; i < kMadePictures; ++i) {
@@ -273,7 +273,7 @@ int main(int argc, char** argv) {
     if (options.what == "soak") json = soak(options);
     if (options.what == "ramp") json = ramp(options);
     if (json.is_null()) {
-      fmt::print(stderr, "data_bench: say images, bare, memory, soak or ramp\n");
+      fmt::print(stderr, "data_bench: name images, bare, memory, soak or ramp\n");
       return 2;
     }
     fmt::print("{}\n", json.dump());

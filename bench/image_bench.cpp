@@ -1,8 +1,8 @@
-// Images a second on one core: random resized crop to 224², mirrored at random and normalised
-// (ImageReader), against bare libjpeg-turbo that decodes the same regions and does nothing else.
+// Images per second on one core: ImageReader with random resized crop to 224², random mirroring and
+// normalisation, against bare libjpeg-turbo, which only decodes the same regions.
 //   image_bench [FOLDER of JPEGs] [--rounds N]
-// Without a folder it makes its own JPEGs. The two take turns, round for round; the figures are the
-// medians of the rounds, by the clock and by the time that this thread had a processor.
+// Without a folder it generates JPEGs. The contenders take turns in every round; the figures are
+// medians over the rounds, in wall time and in CPU time of the thread.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -71,7 +71,7 @@ void run(const std::vector<File>& files, int rounds) {
   std::vector<std::byte> sample(variants[0].reader.sample_bytes());
   std::int64_t scaled = 0;
   for (int round = 0; round < rounds; ++round) {
-    // The crops of a round are drawn beforehand, and are the same for all.
+    // The crops of a round are drawn in advance and are the same for all contenders.
     std::vector<ImageRegion> regions;
     for (std::size_t i = 0; i < files.size(); ++i) {
       RandomSequence random(combine(kSeed, static_cast<std::uint64_t>(round)), i);

@@ -1,4 +1,4 @@
-// JPEG files to measure with, and the bare library to measure against.
+// JPEG files for benchmarks, and a decoder that uses nothing but libjpeg-turbo.
 #pragma once
 
 #include <fmt/core.h>
@@ -47,8 +47,8 @@ inline std::vector<File> load(const std::string& folder) {
   return files;
 }
 
-// A picture of 500×375 with slopes, edges and grain, at a quality of 90 and with chroma halved, as
-// cameras store it.
+// A picture of 500×375 with gradients, edges and noise, at quality 90 and with subsampled chroma,
+// as cameras store it.
 inline File made_picture(int number) {
   constexpr int kWidth = 500;
   constexpr int kHeight = 375;
@@ -93,7 +93,7 @@ inline File made_picture(int number) {
   return file;
 }
 
-// Decodes regions as the library's examples do: its defaults, rows one by one into a buffer.
+// Decodes regions as the library's examples do: with defaults, row by row into a buffer.
 class BareDecoder {
  public:
   BareDecoder() {

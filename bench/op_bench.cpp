@@ -1,5 +1,5 @@
-// Times the rows of the case lists that are of a size worth timing, gradients included: the
-// reference kernels against those that a CPU device runs.
+// Times the cases marked as timed in the case lists, gradients included: the reference kernels
+// against the kernels that a CPU device runs.
 //   op_bench [FAMILY or part of a case's name]
 #include <fmt/core.h>
 
@@ -13,10 +13,10 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kTimeNs = 200'000'000;  // for each row and library
+constexpr std::int64_t kTimeNs = 200'000'000;  // per case and library
 constexpr int kMostRuns = 2000;
 
-// The fastest of many runs, in microseconds: what the machine can do when nothing disturbs it.
+// The fastest of many runs, in microseconds, which other work on the machine disturbs least.
 double fastest_us(CaseRun& run) {
   run.run();
   std::int64_t best = -1;
@@ -52,7 +52,7 @@ void time_row(const char* family, const OpCase& op_case) {
 int main(int argc, char** argv) {
   using namespace lockstep;
   const std::string wanted = argc > 1 ? argv[1] : "";
-  host().enter();
+  host().make_current();
   fmt::print("{:<14} {:<36} {:>13} {:>13} {:>8} {:>9}\n", "family", "case", "reference µs",
              "cpu µs", "ratio", "GFLOP/s");
   for (const Family& family : kFamilies) {

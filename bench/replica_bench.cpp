@@ -1,9 +1,9 @@
 // Two replicas, or two models, on two logical CPUs.
 //
-//   replica_bench balance    one replica slowed by work of others on its core: even pieces against
-//                            balance = auto, beside what the devices can do with a model each
-//   replica_bench many       two models that train_many trains at once against each alone, and
-//                            against two processes that know nothing of one another
+//   replica_bench balance    one replica slowed down by other work on its core: even pieces and
+//                            balance = auto, compared with two independent models at once
+//   replica_bench many       two models trained at once by train_many, compared with each alone
+//                            and with two independent processes
 //   replica_bench recording  a step with spans against one without
 #include <fmt/core.h>
 #include <sched.h>
@@ -23,8 +23,8 @@
 
 #include "lockstep/base/random.h"
 #include "lockstep/lockstep.h"
-#include "lockstep/train/session.h"
-#include "lockstep/train/step.h"
+#include "lockstep/runtime/session.h"
+#include "lockstep/train/model_step.h"
 
 namespace lockstep {
 namespace {
@@ -58,9 +58,9 @@ Batch make_batch(std::int64_t samples) {
   return batch;
 }
 
-// Takes half of a core while it lives: a slice, and as long nothing, in turns far shorter than a
-// step, so that a replica there is half as fast in every step. What the kernel would make of a
-// thread that is always busy comes in slices as long as a step: slow in bursts, not slow.
+// Occupies half of a core while it exists: busy and idle slices alternate, much shorter than a
+// step, so that a replica on that core is half as fast in every step. A thread that is always busy
+// would be scheduled in slices as long as a step, and slow down some steps but not others.
 class Burner {
  public:
   explicit Burner(int core)
@@ -72,8 +72,7 @@ class Burner {
           prctl(PR_SET_TIMERSLACK, 1UL);
           const sched_param first{.sched_priority = 1};
           if (sched_setscheduler(0, SCHED_FIFO, &first) != 0) {
-            fmt::print(stderr,
-                       "without the right to go first (SCHED_FIFO) half a core is a wish\n");
+            fmt::print(stderr, "no permission for SCHED_FIFO: the load may not be half a core\n");
           }
           timespec next;
           clock_gettime(CLOCK_MONOTONIC, &next);
@@ -104,7 +103,7 @@ Dataset make_batches(std::int64_t batch) {
   return Dataset::from_tensor_slices({samples.inputs[0], samples.labels}).batch(batch).repeat();
 }
 
-// A fit over `steps` steps, behind as many to settle.
+// A fit over `steps` steps, after as many to warm up.
 History fit(const Strategy& strategy, std::int64_t batch, std::int64_t steps) {
   Model model(make_lenet());
   model.compile({.strategy = strategy,
@@ -116,17 +115,17 @@ History fit(const Strategy& strategy, std::int64_t batch, std::int64_t steps) {
                    {.epochs = 2, .initial_epoch = 1, .steps_per_epoch = steps, .verbose = 0});
 }
 
-// Samples a second of it.
+// In samples per second.
 double fit_speed(const Strategy& strategy, std::int64_t batch, std::int64_t steps) {
   const History history = fit(strategy, batch, steps);
   return static_cast<double>(history.samples) / history.seconds;
 }
 
-// Samples a second of each of two devices that train a model of their own at the same time: what
-// they can do together, where one that runs alone may find the machine's memory and clock its own.
+// Samples per second of each of two devices that train independent models at the same time. A
+// device alone may be faster: it does not share memory bandwidth and clock.
 std::array<double, 2> speeds_at_once(std::int64_t batch) {
-  constexpr std::int64_t kSome = 10;  // steps
-  constexpr double kSettle = 2;       // seconds
+  constexpr std::int64_t kSteps = 10;  // per call of fit
+  constexpr double kWarmUp = 2;        // seconds
   constexpr double kMeasured = 4;
   std::array<double, 2> speeds = {};
   const auto train = [&](std::size_t device) {
@@ -141,11 +140,11 @@ std::array<double, 2> speeds_at_once(std::int64_t batch) {
     double begin = 0;
     double samples = 0;
     while (begin == 0 || seconds() - begin < kMeasured) {
-      model.fit(batches, {.steps_per_epoch = kSome, .verbose = 0});
+      model.fit(batches, {.steps_per_epoch = kSteps, .verbose = 0});
       if (begin > 0) {
-        samples += static_cast<double>(kSome * batch);
+        samples += static_cast<double>(kSteps * batch);
         speeds[device] = samples / (seconds() - begin);
-      } else if (seconds() > kSettle) {
+      } else if (seconds() > kWarmUp) {
         begin = seconds();
       }
     }
@@ -183,26 +182,26 @@ void balance() {
   fmt::print("LeNet, 2 × batch {}, other work takes half of cpu:1's core ({} rounds, medians)\n",
              kPerReplica, kRounds);
   fmt::print(
-      "  cpu:0           {:8.0f} samples/s\n  cpu:1           {:8.0f} samples/s, each a model of "
-      "its own\n",
+      "  cpu:0           {:8.0f} samples/s\n  cpu:1           {:8.0f} samples/s, each with its own "
+      "model\n",
       median(apart0), median(apart1));
   fmt::print("  even pieces     {:8.0f} samples/s, {:.2f} of their sum\n", median(even),
              median(even) / sum);
   fmt::print("  balance = auto  {:8.0f} samples/s, {:.2f} of their sum   goal 0.9: {}\n",
              median(automatic), median(automatic) / sum,
              median(automatic) >= 0.9 * sum ? "holds" : "MISSED");
-  fmt::print("                  waiting {:.1f}%, planning other sizes {:.1f}%\n",
+  fmt::print("                  waiting {:.1f}%, planning pieces of other sizes {:.1f}%\n",
              100 * median(waiting), 100 * median(planning));
 }
 
-// Samples a second of one model on one of two logical CPUs, nothing on the other.
+// Samples per second of one model on one of two logical CPUs while the other is idle.
 double alone_speed(const std::string& device) {
   constexpr std::int64_t kBatch = 64;
   constexpr std::int64_t kSteps = 150;
   return fit_speed(OneDeviceStrategy({.device = device, .logical_cpus = 2}), kBatch, kSteps);
 }
 
-// The same of a process of its own, which prints it.
+// alone_speed in another process, which prints it.
 class OtherProcess {
  public:
   explicit OtherProcess(const std::string& device)
@@ -233,7 +232,7 @@ void many() {
       Model model(make_lenet());
       model.compile(
           {.optimizer = Adam(), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
-      // The first epoch settles, the second is timed.
+      // The first epoch warms up, the second is timed.
       jobs.push_back({.model = model,
                       .batches = make_batches(64),
                       .fit = {.epochs = 2, .steps_per_epoch = 150}});
@@ -253,11 +252,12 @@ void many() {
   fmt::print("  one after the other        {:8.0f} samples/s\n", median(alone));
   fmt::print("  train_many, both at once   {:8.0f} samples/s, {:.3f} of that\n", median(together),
              median(together) / median(alone));
-  fmt::print("  two processes at once      {:8.0f} samples/s, {:.3f} of that: the machine's own\n",
-             median(processes), median(processes) / median(alone));
+  fmt::print(
+      "  two processes at once      {:8.0f} samples/s, {:.3f} of that: the machine's limit\n",
+      median(processes), median(processes) / median(alone));
 }
 
-// A training step of a model in a session of its own.
+// A training step of a model in its own session.
 class Timed {
  public:
   Timed(std::shared_ptr<Network> network, Batch batch, bool record)
@@ -269,16 +269,14 @@ class Timed {
                             .metrics = {},
                             .weighted_metrics = {},
                             .seed = 0};
-    step_ = &cache_.get(session_, recipe,
-                        {.mode = StepMode::Train,
-                         .inputs = {{DType::F32, batch_.inputs[0].shape()}},
-                         .labels = {DType::I32, batch_.labels.shape()}},
-                        split_evenly(batch_.size(), 1));
+    step_ = &compile_step(cache_, session_, recipe,
+                          request_step(session_.world(), optimizer_, batch_.step(StepMode::Train),
+                                       split_evenly(batch_.size(), 1)));
   }
   // Seconds of `count` steps.
   double run(int count) {
     const std::int64_t begin = now_ns();
-    for (int i = 0; i < count; ++i) step_->run(session_, batch_);
+    for (int i = 0; i < count; ++i) run_step(*step_, session_, batch_);
     return static_cast<double>(now_ns() - begin) * 1e-9;
   }
 
@@ -290,7 +288,7 @@ class Timed {
   Optimizer optimizer_ = Adam();
   Metric mean_ = LossMean("loss");
   StepCache cache_;
-  Step* step_ = nullptr;
+  CompiledStep* step_ = nullptr;
 };
 
 void recording() {
@@ -336,7 +334,7 @@ int main(int count, char** arguments) {
   } else if (std::strncmp(what, "cpu:", 4) == 0) {
     fmt::print("{}\n", lockstep::alone_speed(what));
   } else {
-    fmt::print(stderr, "replica_bench: say balance, many or recording\n");
+    fmt::print(stderr, "replica_bench: name balance, many or recording\n");
     return 2;
   }
   return 0;

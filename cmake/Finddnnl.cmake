@@ -1,5 +1,6 @@
-# Finds oneDNN 2 or 3 by its header and library: DNNL::dnnl and dnnl_VERSION_MAJOR. The package's own configuration file insists
-# on OpenCL's headers wherever it was built with a GPU engine, which nothing here uses.
+# Finds oneDNN 2 or 3 by its header and library; defines DNNL::dnnl and dnnl_VERSION_MAJOR. The
+# package's own configuration file requires OpenCL's headers if oneDNN was built with a GPU engine,
+# which Lockstep does not use.
 find_path(dnnl_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
 find_library(dnnl_LIBRARY dnnl)
 mark_as_advanced(dnnl_INCLUDE_DIR dnnl_LIBRARY)

@@ -1,5 +1,5 @@
-# What `cmake --install` puts down: the rooms' libraries and headers, the program, and a package
-# that find_package(Lockstep) finds. Lockstep::lockstep is all rooms together.
+# `cmake --install` installs the modules' libraries and headers, the program, and a package for
+# find_package(Lockstep). Lockstep::lockstep links all modules.
 include(CMakePackageConfigHelpers)
 
 get_property(rooms GLOBAL PROPERTY LOCKSTEP_ROOMS)
@@ -16,7 +16,7 @@ install(DIRECTORY lockstep/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep
         PATTERN cli EXCLUDE)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# The backends that this build found must be found again by whoever links it.
+# Programs that link Lockstep must find the backends that this build found.
 get_target_property(kernel_links lockstep_kernels LINK_LIBRARIES)
 set(LOCKSTEP_NEEDS_ONEDNN OFF)
 if("DNNL::dnnl" IN_LIST kernel_links)

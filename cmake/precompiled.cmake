@@ -1,9 +1,9 @@
 # lockstep_precompile(target [header...] [OWN header...])
-# With LOCKSTEP_PRECOMPILED_HEADERS, the standard headers that cost most to parse, and those named,
-# are parsed once for the whole target. What a file forgot to include is missed only where the option
-# is off.
-# Lockstep's own, named from its folder lockstep/, are among them with LOCKSTEP_PRECOMPILE_OWN alone:
-# an edit to one rebuilds everything, and the compiler does not warn about what is in them.
+# With LOCKSTEP_PRECOMPILED_HEADERS, the standard headers that are slowest to parse, and the named
+# ones, are parsed once per target. A missing #include then shows up only in a build without the
+# option.
+# The OWN headers, with paths relative to lockstep/, are added only with LOCKSTEP_PRECOMPILE_OWN: an
+# edit to one of them rebuilds everything, and the compiler does not warn about code in them.
 function(lockstep_precompile target)
   cmake_parse_arguments(PRECOMPILE "" "" "OWN" ${ARGN})
   if(LOCKSTEP_PRECOMPILED_HEADERS)
@@ -23,15 +23,16 @@ function(lockstep_precompile target)
   endif()
 endfunction()
 
-# lockstep_precompiled_as(target owner): the target, built with the same flags, reads the owner's.
+# lockstep_precompiled_as(target owner): reuses the owner's precompiled headers; both must be built
+# with the same flags.
 function(lockstep_precompiled_as target owner)
   if(LOCKSTEP_PRECOMPILED_HEADERS)
     target_precompile_headers(${target} REUSE_FROM ${owner})
   endif()
 endfunction()
 
-# ccache keeps what was compiled so only if told that macros and times of a header do not matter, and
-# if the preprocessor names the precompiled file.
+# ccache caches files that use precompiled headers only if it may ignore the macros and times of the
+# headers, and if the preprocessor names the precompiled file.
 if(LOCKSTEP_PRECOMPILED_HEADERS AND CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})

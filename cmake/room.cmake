@@ -1,6 +1,6 @@
 # lockstep_room(name [INCLUDES room...] [SOURCES file...] [LINKS library...])
-# A room: the library of one folder below lockstep/, made of its own *.cpp and of SOURCES from its
-# subfolders, that may see base, profile and the rooms it names.
+# Adds a module: the library of one folder below lockstep/, built from its *.cpp files and SOURCES
+# in its subfolders. It may include the modules named in INCLUDES.
 function(lockstep_room name)
   cmake_parse_arguments(ROOM "" "" "INCLUDES;SOURCES;LINKS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
@@ -19,12 +19,13 @@ function(lockstep_room name)
   lockstep_together(lockstep_${name})
 endfunction()
 
-# With LOCKSTEP_TOGETHER, several files are compiled as one, which takes less than half the time for
-# all, and longer after an edit. Names in the anonymous namespaces of a room must then differ.
+# With LOCKSTEP_TOGETHER, several files are compiled as one: a full build takes less than half the
+# time, but a build after an edit takes longer. Names in the anonymous namespaces of a module must
+# then be unique.
 function(lockstep_together target)
   if(LOCKSTEP_TOGETHER)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    # GCC takes the files for headers then.
+    # GCC then warns as if the files were headers.
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
     endif()
@@ -35,17 +36,17 @@ function(lockstep_warnings target)
   target_compile_options(${target} PRIVATE
       $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>
       $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
-  # "omp simd" is a wish; Clang says where it did not follow it, as in a build for a sanitizer.
+  # "omp simd" is a hint; Clang warns wherever it does not follow it, as in sanitizer builds.
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-pass-failed>)
   endif()
   if(LOCKSTEP_WERROR)
     target_compile_options(${target} PRIVATE
         $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
-    # GCC 12 sees overlapping copies in every inlined "text" + string (its bug 105651).
+    # GCC 12 wrongly reports overlapping copies in every inlined "text" + string (its bug 105651).
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
       target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
-      # From a precompiled header it sees copies that are too long there, in the same code.
+      # With precompiled headers it wrongly reports overflows in the same code.
       if(LOCKSTEP_PRECOMPILED_HEADERS)
         target_compile_options(${target} PRIVATE
                                $<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow>)

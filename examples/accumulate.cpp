@@ -1,10 +1,9 @@
-// Gradient accumulation by hand, for a batch that does not fit into memory at once: micro-batches
-// add their gradients to variables, and the last one of a round makes the step.
+// Gradient accumulation by hand, for batches that do not fit into memory: micro-batches add their
+// gradients to variables, and the last one of a round makes the update.
 //
-// Gradients are kept as sums, with the weight of the samples they are sums over, and divided once,
-// by the optimizer. So a round equals one large batch, whatever the sizes of its micro-batches and
-// the number of replicas. The program trains both ways and compares the weights: it ends with 1 if
-// they are not equal.
+// Gradients are sums, stored with the total weight of their samples; the optimizer divides once. So
+// a round equals one large batch, for any sizes of its micro-batches and any number of replicas.
+// The program trains both ways and compares the weights; it exits with 1 if they differ.
 //
 //   accumulate [--quick]
 #include <lockstep/lockstep.h>
@@ -18,8 +17,8 @@ namespace ls = lockstep;
 
 namespace {
 
-// What a replica has added up since the last step. Every replica has its own, so the variables are
-// sums over the replicas and not the same on all of them.
+// What a replica has accumulated since the last update. Every replica has its own values: the
+// variables are aggregated as sums over replicas.
 class Accumulator {
  public:
   explicit Accumulator(const std::vector<ls::VariableRef>& parameters) {
@@ -29,7 +28,7 @@ class Accumulator {
     weight_ = zeros("accumulated/weight", {});
   }
 
-  // In a traced step: these gradients and what was accumulated before.
+  // In a traced step: these gradients plus what was accumulated before.
   ls::Gradients with(ls::Gradients gradients) const {
     ls::Graph& graph = gradients.weight.graph();
     for (std::size_t i = 0; i < sums_.size(); ++i) {
@@ -39,7 +38,7 @@ class Accumulator {
     return gradients;
   }
 
-  // In a traced step: what will have been accumulated behind it.
+  // In a traced step: stores the accumulated gradients.
   void keep(const ls::Gradients& gradients) const {
     for (std::size_t i = 0; i < sums_.size(); ++i) ls::assign(sums_[i], gradients.sums[i]);
     ls::assign(weight_, gradients.weight);
@@ -57,7 +56,7 @@ class Accumulator {
                                                              .dtype = ls::DType::F32,
                                                              .shape = std::move(shape),
                                                              .trainable = false,
-                                                             .aggregation = ls::Aggregation::Sum,
+                                                             .placement = ls::Placement::local(),
                                                              .initializer = {}});
   }
 
@@ -81,7 +80,7 @@ ls::Gradients gradients_of(const ls::Model& model, ls::Value images, ls::Value l
                        model.trainable_variables());
 }
 
-// Trains on micro-batches; the number of steps.
+// Trains on micro-batches; returns the number of updates.
 int train_accumulating(const ls::Model& model, const ls::Strategy& strategy,
                        const ls::Dataset& samples, int epochs) {
   const ls::Optimizer optimizer = ls::Adam({.learning_rate = 1e-3});
@@ -108,7 +107,7 @@ int train_accumulating(const ls::Model& model, const ls::Strategy& strategy,
   return steps;
 }
 
-// The same in one piece.
+// The same with one large batch per update.
 int train_on_large_batches(const ls::Model& model, const ls::Strategy& strategy,
                            const ls::Dataset& samples, int epochs) {
   const ls::Optimizer optimizer = ls::Adam({.learning_rate = 1e-3});
@@ -144,7 +143,7 @@ double largest_difference(const ls::Model& a, const ls::Model& b) {
 
 int main(int argc, char** argv) try {
   const bool quick = argc > 1 && std::string_view(argv[1]) == "--quick";
-  // The last micro-batch of the last round has 22 samples: 11 for each replica.
+  // The last micro-batch of the last round has only 22 samples: 11 per replica.
   const std::int64_t round = kMicroBatches * kMicroBatch;
   const std::int64_t count = (quick ? 5 : 40) * round - 10;
   const auto samples = ls::datasets::synthetic({.sample = kSample, .count = count, .seed = 1});
@@ -162,7 +161,7 @@ int main(int argc, char** argv) try {
             << " steps of one large batch, " << strategy.num_replicas_in_sync() << " replicas\n"
             << "training moved weights by up to " << moved << "; the two differ by up to " << apart
             << '\n';
-  // The same sums, added up in another order: they differ by rounding alone.
+  // The same sums in another order: they differ only by rounding.
   const bool equal = steps == large_steps && apart < 1e-3 * moved;
   std::cout << (equal ? "accumulating equals the large batch\n"
                       : "accumulating does NOT equal the large batch\n");

@@ -1,5 +1,5 @@
-// A small binary classifier in a loop of one's own. Numbers are f64, as NumPy would make them: the
-// model takes them as f32.
+// A small binary classifier in a custom loop. The numbers are f64, as in NumPy; the model converts
+// them to f32.
 //
 //   binary_loop [--quick]
 #include <lockstep/lockstep.h>

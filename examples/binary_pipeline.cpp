@@ -1,4 +1,4 @@
-// binary_loop with a better input pipeline: f32 numbers, shuffled, and batches made ahead of time.
+// binary_loop with a better input pipeline: f32 numbers, shuffled, in prefetched batches.
 //
 //   binary_pipeline [--quick]
 #include <lockstep/lockstep.h>

@@ -1,5 +1,5 @@
-// binary_pipeline with a batch that grows with the number of replicas, so that each keeps its 32
-// samples per step.
+// binary_pipeline with a global batch that grows with the number of replicas: each gets 32 samples
+// per step.
 //
 //   binary_scaled [--quick]
 #include <lockstep/lockstep.h>

@@ -1,5 +1,5 @@
-// A loop of one's own on several replicas: the strategy splits batches, runs a traced step on every
-// replica, each on its piece, and makes one value of what they return.
+// A custom loop on several replicas: the strategy splits batches, runs a traced step on every
+// replica's piece, and reduces the results to one value.
 //
 //   custom_loop [--quick] [folder with the IDX files of Fashion-MNIST]
 #include <lockstep/lockstep.h>
@@ -28,8 +28,8 @@ int main(int argc, char** argv) try {
       ls::applications::MLP({.input_shape = {28, 28, 1}, .hidden = {128}, .classes = 10});
   const ls::Optimizer optimizer = ls::Adam({.learning_rate = 2e-3});
 
-  // Written for one replica and its piece of the batch. apply adds up the gradients of all of them,
-  // and divides by the samples of all of them.
+  // Written for one replica and its piece of the batch. apply sums the gradients over all replicas
+  // and divides by the number of samples on all of them.
   ls::Function train_step = strategy.function([&](ls::Value images, ls::Value labels) {
     const ls::Value logits = model(images, {.training = true});
     const ls::LossPair loss = ls::sparse_categorical_crossentropy(
@@ -38,14 +38,14 @@ int main(int argc, char** argv) try {
     return loss;
   });
 
-  // The samples of a replica that it gets right: 1 or 0 for each.
+  // Per sample, 1 if the prediction is right, else 0.
   ls::Function hits = strategy.function([&](ls::Value images, ls::Value labels) {
     const ls::Value guesses = ls::argmax(model(images));
     return ls::cast(ls::equal(guesses, ls::cast(labels, ls::DType::I64)), ls::DType::F32);
   });
 
-  // Batches are of the global size. The last ones are shorter and leave the replicas unequal
-  // pieces; means are over samples all the same, never means of means.
+  // Batches have the global size. The last one of an epoch is shorter and may give the replicas
+  // unequal pieces; means are still over samples, never means of means.
   auto batches = strategy.distribute(train.shuffle({.buffer = 20'000, .seed = 1}).batch(64));
   auto test_batches = strategy.distribute(test.batch(512));
   for (int epoch = 0; epoch < 3; ++epoch) {

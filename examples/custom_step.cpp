@@ -1,5 +1,5 @@
-// A training step of one's own: what happens between the batch and the update is a plain function,
-// traced once and then run as one plan.
+// A custom training step: what happens between the batch and the update is a plain function, traced
+// once and then run as one plan.
 //
 //   custom_step [--quick]
 #include <lockstep/lockstep.h>
@@ -22,7 +22,7 @@ int main(int argc, char** argv) try {
     const ls::Value logits = model(images, {.training = true});
     ls::LossPair loss = ls::sparse_categorical_crossentropy(
         labels, logits, {.from_logits = true});  // (sum, weight)
-    // A penalty of one's own: logits should stay small.
+    // A custom penalty: logits should stay small.
     loss.sum = loss.sum + ls::reduce_sum(ls::square(logits)) * 1e-4;
     optimizer.apply(ls::gradients(loss, model.trainable_variables()));
     return loss;

@@ -1,5 +1,5 @@
-// fit on a data set that a strategy distributes: labels are numbers of classes, the last layer
-// gives probabilities.
+// fit on a data set that a strategy distributes. Labels are class numbers, and the last layer gives
+// probabilities.
 //
 //   distributed_fit [--quick]
 #include <lockstep/lockstep.h>

@@ -1,4 +1,4 @@
-// Fine-tuning: weights of one model become the frozen base of another, under a new head.
+// Fine-tuning: the weights of one model become the frozen base of another with a new head.
 //
 //   finetune [--quick]
 #include <lockstep/lockstep.h>

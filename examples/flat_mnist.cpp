@@ -1,5 +1,5 @@
-// Images as rows of 784 numbers and one-hot labels, on two replicas: reshape, scale,
-// to_categorical, fit, evaluate.
+// Images as rows of 784 numbers and one-hot labels, on two replicas: reshape, to_categorical, fit,
+// evaluate.
 //
 //   flat_mnist [--quick] [folder with the IDX files of MNIST or Fashion-MNIST]
 #include <lockstep/lockstep.h>
@@ -15,7 +15,7 @@ struct Images {
   ls::Tensor x, y;
 };
 
-// A data set in one piece. Its images are floats from 0 to 1 already.
+// Loads a data set into one pair of tensors. Its images are already floats from 0 to 1.
 Images load(const ls::Dataset& dataset, std::int64_t count) {
   Images images;
   for (const auto& [x, y] : dataset.take(count).batch(count)) {

@@ -1,4 +1,4 @@
-// The functional form: a model with two branches that read the same images at two scales.
+// The functional API: a model with two branches that read the same images at two scales.
 //
 //   functional [--quick]
 #include <lockstep/lockstep.h>

@@ -1,10 +1,10 @@
-// A folder of pictures, one folder a class, into ResNet-50 on several replicas: files are read,
-// decoded, cropped, mirrored and normalised by the input pipeline while the replicas compute.
+// Trains ResNet-50 on a folder of pictures, one subfolder per class, on several replicas. The input
+// pipeline reads, decodes, crops, mirrors and normalises files while the replicas compute.
 //
 //   image_folder [--quick] [--size 224] [--batch 32] [--epochs 10] [--replicas 2] [folder]
 //
-// Without a folder it paints a few pictures itself, in a temporary place, and makes a few steps at
-// a small size: that shows how it goes, not that it learns.
+// Without a folder it paints a few pictures into a temporary one and trains for a few steps at a
+// small size: enough to show the program, not to learn anything.
 #include <lockstep/lockstep.h>
 
 #include <array>
@@ -25,24 +25,22 @@ namespace {
 
 struct Options {
   fs::path folder = {};
-  std::int64_t size = 224;  // of a side, in pixels
-  std::int64_t batch = 32;  // over all replicas
+  std::int64_t size = 224;  // side in pixels
+  std::int64_t batch = 32;  // global
   std::int64_t epochs = 10;
   std::int64_t replicas = 2;
-  double held_back = 0.2;  // of the pictures, to validate with
+  double held_back = 0.2;  // fraction of the pictures for validation
 };
-// For the pictures that it paints itself.
 constexpr std::int64_t kPaintedSide = 48;
 constexpr int kPaintedOfAClass = 4;
 
-// A PNG file that is not compressed, which takes no library: chunks with their checksums around
-// rows of bytes.
+// Writes an uncompressed PNG file, which needs no library.
 class PngWriter {
  public:
   PngWriter(std::int64_t side, const std::string& rgb) {
     std::string rows;
     for (std::int64_t y = 0; y < side; ++y) {
-      rows += '\0';  // the row as it is
+      rows += '\0';  // filter type: none
       rows.append(rgb, static_cast<std::size_t>(y * side) * 3, static_cast<std::size_t>(side) * 3);
     }
     file_ = "\x89PNG\r\n\x1a\n";
@@ -64,7 +62,7 @@ class PngWriter {
     for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift & 0xFF);
     return bytes;
   }
-  // A zlib stream of blocks that are stored, with the checksum Adler-32.
+  // A zlib stream of uncompressed blocks, followed by the Adler-32 checksum.
   static std::string stored(const std::string& data) {
     constexpr std::size_t kMost = 65'535;
     std::string stream = "\x78\x01";
@@ -98,13 +96,13 @@ class PngWriter {
   std::string file_;
 };
 
-// A folder that goes when the program does.
+// A folder that is removed at the end of the program.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = (fs::temp_directory_path() / "image_folder-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) {
-      ls::fail<ls::DataError>("[image_folder] cannot make the folder {}", name);
+      ls::fail<ls::DataError>("[image_folder] cannot create the folder {}", name);
     }
     path_ = name;
   }
@@ -120,9 +118,9 @@ class TemporaryFolder {
   fs::path path_;
 };
 
-// Stripes that lie, stand or slant, a class each, in colours drawn by chance.
+// Paints horizontal, vertical and diagonal stripes, one class each, in random colours.
 void paint(const fs::path& folder) {
-  const std::array<const char*, 3> classes = {"lying", "standing", "slanted"};
+  const std::array<const char*, 3> classes = {"horizontal", "vertical", "diagonal"};
   ls::RandomSequence random(1, 1);
   for (std::size_t kind = 0; kind < classes.size(); ++kind) {
     fs::create_directories(folder / classes[kind]);
@@ -157,7 +155,7 @@ Options parse(int argc, char** argv) {
   std::map<std::string_view, std::int64_t> given;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (argument == "--quick") continue;  // it is quick where no folder is given
+    if (argument == "--quick") continue;  // without a folder it is always quick
     if (!argument.starts_with("--")) {
       folder = argument;
       continue;
@@ -183,8 +181,8 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-// Part of the pictures, as networks for ImageNet want them: pixels less their mean, over their
-// deviation; in training random parts of them, mirrored half of the time.
+// A subset of the pictures, normalised as ImageNet networks expect; for training with random crops,
+// half of them mirrored.
 ls::ImageDirectory read(const Options& options, ls::Subset subset) {
   const bool training = subset != ls::Subset::Validation;
   return ls::image_dataset_from_directory(

@@ -1,6 +1,6 @@
-// One model on two devices of a machine. Where a strategy is handed to compile, fit, evaluate and
-// predict are as they were: a batch is split over the replicas, gradients are added up, and all
-// replicas make the same step. On CPUs the devices are logical: half of the cores each.
+// One model on two devices of a machine. With a strategy passed to compile, fit, evaluate and
+// predict are called as before: each batch is split over the replicas, gradients are all-reduced,
+// and all replicas make the same update. On CPUs the devices are logical: half of the cores each.
 //
 //   mirrored_fit [--quick | --full] [folder with the IDX files of Fashion-MNIST]
 #include <lockstep/lockstep.h>
@@ -30,7 +30,7 @@ int main(int argc, char** argv) try {
   const std::int64_t global_batch = 32 * replicas;
 
   ls::Model model = ls::applications::LeNet({.input_shape = {28, 28, 1}, .classes = 10});
-  // The rate that suits a batch of 32, in proportion to the batch, after a few steps of warming up.
+  // The rate for a batch of 32, scaled in proportion to the batch, with a few steps of warm-up.
   const ls::Schedule rate = ls::scaled(5e-4, {.replicas = replicas, .warm_up_steps = 10});
   model.compile({.strategy = strategy,
                  .optimizer = ls::Adam({.learning_rate = rate}),
@@ -47,7 +47,7 @@ int main(int argc, char** argv) try {
   const ls::History history = model.fit(
       batches,
       {.epochs = 2, .validation_data = validation, .callbacks = {ls::ProgressBar(std::cout)}});
-  // For every replica: computing, adding up gradients, reading input, waiting for the other one.
+  // Per replica: time for compute, communication, input, and waiting for the other replica.
   std::cout << history.report();
 } catch (const ls::Error& error) {
   std::cerr << error.what() << '\n';

@@ -1,5 +1,5 @@
-// The same as single_device on every GPU of the machine, or on parts of its cores: a strategy for
-// compile, and a batch that grows with the number of replicas.
+// single_device on every GPU of the machine, or on groups of its cores: adds a strategy to compile,
+// and a batch that grows with the number of replicas.
 //
 //   mirrored_tensors [--quick] [devices: "cpu:0" "cpu:1", "cuda:0", …]
 #include <lockstep/lockstep.h>

@@ -1,9 +1,9 @@
-// The made-up data of the examples that need no files.
+// Synthetic data for the examples that need no files.
 #pragma once
 
 #include <lockstep/lockstep.h>
 
-// Samples, and the numbers of their classes.
+// Samples and their class numbers.
 struct Points {
   lockstep::Tensor x, y;
 };
@@ -24,8 +24,8 @@ inline Points make_points(std::int64_t count) {
   return points;
 }
 
-// Random numbers from 0 to 1 and labels that they decide, whether the first two are large together:
-// f32 or f64 (count, 10).
+// Random numbers from 0 to 1, f32 or f64 (count, 10). The label is 1 if the first two add up to
+// more than 1.
 inline Points make_pairs(std::int64_t count, lockstep::DType dtype) {
   lockstep::RandomSequence random(1, 1);
   Points points{lockstep::Tensor(lockstep::DType::F32, {count, 10}),

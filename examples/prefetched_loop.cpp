@@ -1,5 +1,5 @@
-// The loop of same_batch_loop over tensors whose batches are made ahead, while the step runs, and
-// split over the replicas.
+// The loop of same_batch_loop with batches that are prefetched while the step runs, and split over
+// the replicas.
 //
 //   prefetched_loop [--quick]
 #include <lockstep/lockstep.h>

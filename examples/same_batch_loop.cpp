@@ -1,5 +1,5 @@
-// A loop over a data set that is not distributed: every replica gets the whole batch, so that two
-// replicas do the same work twice. custom_loop shows how batches are split.
+// A loop over a data set that is not distributed: every replica gets the whole batch, so two
+// replicas do the same work twice. custom_loop shows how to split batches.
 //
 //   same_batch_loop [--quick]
 #include <lockstep/lockstep.h>

@@ -1,5 +1,6 @@
-// A sweep over learning rates: separate models on separate devices at the same time, one a core.
-// More models than devices take turns; one that fails is named in the table, and the others go on.
+// A sweep over learning rates: independent models on separate devices at the same time, one per
+// core. If there are more models than devices, they take turns. The table names models that fail;
+// the others continue.
 //
 //   sweep [--quick] [folder with the IDX files of Fashion-MNIST]
 #include <lockstep/lockstep.h>
@@ -57,7 +58,7 @@ int main(int argc, char** argv) try {
   }
   if (best == nullptr) return 1;
   std::cout << "best: " << best->name << ", accuracy " << accuracy(*best)
-            << " on data that it was not trained on\n";
+            << " on validation data\n";
 } catch (const ls::Error& error) {
   std::cerr << error.what() << '\n';
   return 2;

@@ -19,8 +19,6 @@
 #include "lockstep/nn/metric.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/schedule.h"
-#include "lockstep/plan/plan.h"
-#include "lockstep/profile/trace.h"
 #include "lockstep/tensor/safetensors.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/train/applications.h"

@@ -1,4 +1,4 @@
-// Lets files grow to a limit only, as a full disk does, until it goes.
+// Limits the size of files during its lifetime, to simulate a full disk.
 #pragma once
 
 #include <signal.h>

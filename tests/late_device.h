@@ -1,7 +1,7 @@
-// A device that runs behind the host, for tests on machines without one. What is issued to it waits
-// in its stream until somebody waits for it, and runs then, on that thread, and not a moment
-// before: memory that is written to too early, or results that are read too early, give other
-// numbers. Kernels are those of the CPU, on one core.
+// A device that runs asynchronously to the host, for tests on machines without one. Work that is
+// issued stays in its stream until a thread waits for it, and runs only then, on that thread. So
+// writing memory or reading results too early gives wrong numbers. Kernels are those of the CPU, on
+// one core.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace lockstep::testing {
 
 class LateDevice final : public Device {
  public:
-  // When the stream of input copies runs: also as late as it can, or as soon as it may.
+  // When the stream of input copies runs: as late as the others, or as soon as it may.
   enum class Copies { Late, Early };
   explicit LateDevice(Copies copies = Copies::Late) : copies_(copies) {}
 
@@ -36,8 +36,8 @@ class LateDevice final : public Device {
     return stream;
   }
   std::unique_ptr<Event> make_event(bool) override { return std::make_unique<LateEvent>(); }
-  void enter() override { core().enter(); }
-  void settle() override { enter(); }
+  void make_current() override { core().make_current(); }
+  void pin_thread() override { make_current(); }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     for (LateStream* stream : streams_) stream->run_to(stream->issued());
     host().copy(to, from, bytes);
@@ -46,17 +46,17 @@ class LateDevice final : public Device {
     return pinned_.allocate(bytes);
   }
 
-  // The same core as a device that does not run behind the host.
+  // The same core as a synchronous device.
   static Device& core() {
     static CpuDevice device(0, {available_cores().front()});
     return device;
   }
 
-  // Recordings that were launched and had not run, at most at a time.
-  int most_under_way() const { return most_under_way_; }
-  // The same when memory of the device was allocated, as for a plan.
+  // The largest number of recordings that were launched but had not run.
+  int max_in_flight() const { return max_in_flight_; }
+  // The same at the times when memory of the device was allocated, for example for a plan.
   int under_way_when_allocated() const { return under_way_when_allocated_; }
-  // Where inputs were copied from.
+  // The addresses that inputs were copied from.
   const std::set<const std::byte*>& sources() const { return sources_; }
 
  private:
@@ -73,6 +73,7 @@ class LateDevice final : public Device {
       if (device_.running_) return;
       issue({.work = {}, .awaited = &awaited, .until = awaited.issued()});
     }
+    void wait_for(Event& event) override;
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
       if (device_.running_) return host().copy(to, from, bytes);
       if (copies_) device_.sources_.insert(from);
@@ -86,6 +87,7 @@ class LateDevice final : public Device {
       return std::make_unique<LateRecording>(device_, f);
     }
 
+    bool running() const { return device_.running_; }
     struct Item {
       std::function<void()> work = {};
       LateStream* awaited = nullptr;
@@ -129,8 +131,8 @@ class LateDevice final : public Device {
     LateRecording(LateDevice& device, std::function<void()> f)
         : device_(device), f_(std::move(f)) {}
     void launch(Stream& stream) override {
-      ++device_.under_way_;
-      device_.most_under_way_ = std::max(device_.most_under_way_, device_.under_way_);
+      ++device_.in_flight_;
+      device_.max_in_flight_ = std::max(device_.max_in_flight_, device_.in_flight_);
       static_cast<LateStream&>(stream).issue({.work = [this] {
         const Running running(device_);
         f_();
@@ -140,7 +142,7 @@ class LateDevice final : public Device {
    private:
     struct Running {
       explicit Running(LateDevice& of) : device(of) {
-        --device.under_way_;
+        --device.in_flight_;
         device.running_ = true;
       }
       ~Running() { device.running_ = false; }
@@ -154,6 +156,7 @@ class LateDevice final : public Device {
    public:
     void record(Stream& stream) override {
       stream_ = static_cast<LateStream*>(&stream);
+      if (stream_->running()) return;  // in a recording, whose work runs in the order of its issue
       stream_->issue({.work = [when = when_] { *when = std::chrono::steady_clock::now(); }});
       at_ = stream_->issued();
     }
@@ -166,6 +169,9 @@ class LateDevice final : public Device {
       return std::chrono::duration<double, std::milli>(*when_ - *before.when_).count();
     }
 
+    LateStream* stream() const { return stream_; }
+    std::uint64_t at() const { return at_; }
+
    private:
     using Time = std::chrono::steady_clock::time_point;
     std::shared_ptr<Time> when_ = std::make_shared<Time>();
@@ -173,15 +179,15 @@ class LateDevice final : public Device {
     std::uint64_t at_ = 0;
   };
 
-  // Memory of the host that this device copies by itself.
+  // Pinned memory of the host, which the device copies asynchronously.
   class PinnedMemory final : public Device {
    public:
     DeviceKind kind() const override { return DeviceKind::Cpu; }
     const std::string& name() const override { return name_; }
     std::unique_ptr<Stream> make_stream() override { return host().make_stream(); }
     std::unique_ptr<Event> make_event(bool timed) override { return host().make_event(timed); }
-    void enter() override {}
-    void settle() override {}
+    void make_current() override {}
+    void pin_thread() override {}
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
       host().copy(to, from, bytes);
     }
@@ -201,10 +207,10 @@ class LateDevice final : public Device {
   }
   static std::byte* zeroed(std::size_t bytes) { return filled(bytes, 0); }
   std::byte* allocate_bytes(std::size_t bytes) override { return allocated(bytes, 0); }
-  // NaNs, so that whoever reads before writing is seen.
+  // NaNs, so that a read before the first write is noticed.
   std::byte* allocate_unset_bytes(std::size_t bytes) override { return allocated(bytes, 0xff); }
   std::byte* allocated(std::size_t bytes, int with) {
-    under_way_when_allocated_ = std::max(under_way_when_allocated_, under_way_);
+    under_way_when_allocated_ = std::max(under_way_when_allocated_, in_flight_);
     return filled(bytes, with);
   }
   void free_bytes(std::byte* data, std::size_t) override { std::free(data); }
@@ -214,11 +220,17 @@ class LateDevice final : public Device {
   PinnedMemory pinned_;
   int made_ = 0;
   std::vector<LateStream*> streams_;
-  bool running_ = false;  // what a recording holds
-  int under_way_ = 0;
-  int most_under_way_ = 0;
+  bool running_ = false;  // inside a recording
+  int in_flight_ = 0;
+  int max_in_flight_ = 0;
   int under_way_when_allocated_ = 0;
   std::set<const std::byte*> sources_;
 };
+
+inline void LateDevice::LateStream::wait_for(Event& event) {
+  const auto& awaited = static_cast<LateEvent&>(event);
+  if (device_.running_ || awaited.stream() == nullptr) return;
+  issue({.work = {}, .awaited = awaited.stream(), .until = awaited.at()});
+}
 
 }  // namespace lockstep::testing

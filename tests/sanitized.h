@@ -1,4 +1,4 @@
-// LOCKSTEP_SANITIZED where a sanitizer has taken the place of malloc, and follows every thread.
+// Defines LOCKSTEP_SANITIZED if a sanitizer replaces malloc and tracks every thread.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -1,4 +1,4 @@
-// A folder of a test's own, gone with everything in it when the test ends.
+// A temporary folder, which is deleted with its contents when the object is destroyed.
 #pragma once
 
 #include <stdlib.h>

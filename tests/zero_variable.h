@@ -1,4 +1,4 @@
-// A variable for tests: named, of a shape, and zero until something is written to it.
+// A variable for tests with a name and a shape, which is zero until it is written.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
-"""Runs ours and the peers in turn, round by round, and prints medians side by side.
+"""Runs Lockstep and its peers in turn, round by round, and prints medians.
 
-Every measurement is a process of its own; its peak memory is what the system counted for it.
-Rounds are interleaved, so that a slow minute of the machine hits all alike.
+Every measurement is a separate process; its peak memory is what the system counted for it. Rounds
+are interleaved, so that a slow minute of the machine affects all of them.
 """
 import argparse
 import json
@@ -15,10 +15,10 @@ import time
 PEERS = pathlib.Path(__file__).parent
 BATCH = {"mlp": 32, "lenet": 64, "resnet50": 16}
 STEPS = {"mlp": 5000, "lenet": 60, "resnet50": 4}
-# What docs and issues promise: ours against the best of each peer.
+# The goals: Lockstep's speed relative to the best configuration of each peer.
 GOALS = {("mlp", "PyTorch"): 4.5, ("mlp", "JAX"): 1.5, ("lenet", "PyTorch"): 2.5,
          ("resnet50", "PyTorch"): 1.2}
-# Two replicas: against PyTorch's DistributedDataParallel, and against twice one replica.
+# Two replicas: relative to PyTorch's DistributedDataParallel, and to twice one replica.
 DDP_GOALS = {"mlp": 10, "lenet": 2.5}
 EFFICIENCY_GOALS = {"lenet": 0.95, "resnet50": 0.97}
 
@@ -37,7 +37,7 @@ def run(command):
 
 
 def contenders(work, lockstep, cores):
-    """Name, team and command of everything that runs this work."""
+    """Name, team and command of every contender for this work."""
     python = sys.executable
     threads = sorted({1, cores})
     rows = []
@@ -64,7 +64,7 @@ def compare_work(work, options):
     times = {name: [] for name, _, _ in rows}
     memory = {name: [] for name, _, _ in rows}
     for turn in range(options.rounds):
-        # Every other round runs backwards: nobody always follows the same neighbour.
+        # Every other round runs in reverse order, so that neighbours change.
         for name, _, command in rows if turn % 2 == 0 else reversed(rows):
             output, _, peak = run(command)
             times[name].append(step_ms(output))
@@ -86,7 +86,7 @@ def compare_work(work, options):
 
 
 def compare_mirrored(work, options):
-    """Two replicas, a core each, beside one on one core and DDP in two processes."""
+    """Two replicas on a core each, compared with one on one core and with DDP in two processes."""
     batch, steps = str(BATCH[work]), str(STEPS[work])
     ours = [options.lockstep, "bench", "--model", work, "--batch-per-replica", batch, "--steps",
             steps, "--json", "-", "--replicas"]
@@ -119,7 +119,7 @@ def verdict(value, goal):
 
 
 def print_mirrored(result):
-    print(f"\n{result['work']}, 2 × batch {result['batch']}, a core each "
+    print(f"\n{result['work']}, 2 × batch {result['batch']}, one core each "
           f"({result['rounds']} rounds, medians)")
     for name, values in result["all_ms"].items():
         print(f"  {name:<24}{result['step_ms'][name]:>12.3f} ms"
@@ -128,7 +128,7 @@ def print_mirrored(result):
           f"{verdict(result['ddp_ratio'], DDP_GOALS.get(result['work']))}")
     print(f"  {result['efficiency']:.3f} of twice one replica"
           f"{verdict(result['efficiency'], EFFICIENCY_GOALS.get(result['work']))}")
-    print(f"  {result['cores_at_once']:.3f} is what the two cores do at once of arithmetic in registers")
+    print(f"  {result['cores_at_once']:.3f} is the cores' speed with both busy, relative to one alone")
 
 
 def compare_start(options):

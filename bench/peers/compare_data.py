@@ -1,7 +1,7 @@
-"""The input pipeline and its peers in turn, round by round; medians side by side.
+"""Runs the input pipeline and its peers in turn, round by round, and prints medians.
 
-Each measurement is a process of its own. What is compared is images a second; where a peer is not
-installed, its line says so.
+Each measurement is a separate process and counts images per second. If a peer is not installed, its
+line says so.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ def per_second(command):
 
 
 def measure(rows, rounds):
-    """name -> figures of all rounds; the contenders take turns."""
+    """Name → figures of all rounds; the contenders take turns."""
     figures = {name: [] for name, _ in rows}
     for round_number in range(rounds):
         for name, command in rows:
@@ -71,7 +71,7 @@ def main():
                  (f"tf.data, {cores}",
                   [options.tf_python, PEERS / "data_tf.py", folder, cores, seconds])]
     print(f"\nimages of {folder}: decode, random resized crop to 224², mirror, normalise, batch 64\n"
-          f"({options.rounds} rounds, medians; the number is that of threads or workers)")
+          f"({options.rounds} rounds, medians; with the number of threads or workers)")
     figures = measure(rows, options.rounds)
     show(figures, "images/s")
     median = {name: statistics.median(values) for name, values in figures.items()}
@@ -90,11 +90,11 @@ def main():
     memory = measure([("Lockstep", [options.bench, "memory", "--cores", 1, "--seconds", seconds])],
                      options.rounds)
     show(memory, "samples/s")
-    verdict("million samples a second", statistics.median(memory["Lockstep"]) / 1e6, 5)
+    verdict("million samples per second", statistics.median(memory["Lockstep"]) / 1e6, 5)
 
 
 def per_pair(rows, rounds):
-    """The median of ratios of neighbouring measurements: a slow minute hits both."""
+    """The median ratio of neighbouring measurements: a slow minute affects both."""
     commands = dict(rows)
     ratios = []
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""Runs ours and the peers on one GPU in turn, round by round, and prints medians side by side."""
+"""Runs Lockstep and its peers on one GPU in turn, round by round, and prints medians."""
 import argparse
 import json
 import pathlib
@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 PEERS = pathlib.Path(__file__).parent
-# Work: model, batch, precision of ours and of the peers, the goal in milliseconds.
+# Work: model, batch, Lockstep's precision, the peers' precision, the goal in milliseconds.
 WORK = {
     "mlp": ("mlp", 32, "float32", "f32", 0.03),
     "resnet50-f16": ("resnet50", 256, "mixed_float16", "f16", 28),
@@ -30,7 +30,7 @@ def contenders(work, lockstep):
 
 
 def run(command):
-    """(milliseconds a step, peak bytes), or why there are none."""
+    """(milliseconds per step, peak bytes), or the reason why there are none."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no message"]

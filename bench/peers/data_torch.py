@@ -18,7 +18,7 @@ data = datasets.ImageFolder(folder, transforms.Compose([
 
 
 class Again(torch.utils.data.Dataset):
-    """The files over and over: an epoch of so few is over before the workers are warm."""
+    """Repeats the files: an epoch of so few would end before the workers are warm."""
 
     def __len__(self):
         return 1 << 30

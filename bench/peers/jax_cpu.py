@@ -1,4 +1,4 @@
-"""JAX's side of bench/compare: one model trained on random samples, the whole step compiled.
+"""JAX's side of bench/compare: trains one model on random samples, the whole step compiled.
 
 usage: jax_cpu.py {mlp,lenet} [--first-step]
 Prints one JSON object: the median time of a step, in milliseconds.
@@ -57,7 +57,7 @@ def parameters(name, key):
             dense(keys[2], 7 * 7 * 64, 128), dense(keys[3], 128, 10)]
 
 
-# model, shape of a batch, steps in a stretch, stretches to time
+# model, shape of a batch, steps per round, rounds to time
 WORK = {"mlp": (mlp, (32, 784), 200, 10), "lenet": (lenet, (64, 28, 28, 1), 8, 5)}
 
 
@@ -92,22 +92,22 @@ def make_step(name):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=WORK)
-    parser.add_argument("--first-step", action="store_true", help="end behind the first step")
+    parser.add_argument("--first-step", action="store_true", help="stop after the first step")
     options = parser.parse_args()
 
     step, state = make_step(options.model)
     state = jax.block_until_ready(step(state))
     if options.first_step:
         return
-    _, _, count, stretches = WORK[options.model]
+    _, _, count, rounds = WORK[options.model]
     times = []
-    for _ in range(stretches + 1):
+    for _ in range(rounds + 1):
         begin = time.perf_counter()
         for _ in range(count):
             state = step(state)
         jax.block_until_ready(state)
         times.append((time.perf_counter() - begin) / count)
-    # The first stretch warms up.
+    # The first round warms up.
     print(json.dumps({"version": jax.__version__, "step_ms": statistics.median(times[1:]) * 1e3}))
 
 

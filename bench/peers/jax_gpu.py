@@ -2,7 +2,7 @@
 
     jax_gpu.py mlp|resnet50 [--precision f16|bf16|f32] [--batch N]
 
-Parameters and their updates are f32; activations and products are in the precision named.
+Parameters and updates are f32; activations and products have the given precision.
 """
 import argparse
 import json
@@ -29,7 +29,7 @@ def normalise(x, scale, shift):
 
 
 class Parameters:
-    """Draws parameters in the order in which the model asks for them; later hands them out again."""
+    """Draws parameters in the order in which the model asks for them, or replays given values."""
 
     def __init__(self, values=None):
         self.values, self.next, self.key = values or [], 0, jax.random.PRNGKey(0)

@@ -1,5 +1,5 @@
-"""PyTorch's side of bench/compare: one model trained on random samples, in one process or, with
-DistributedDataParallel over Gloo, in several.
+"""PyTorch's side of bench/compare: trains one model on random samples, in one process or in several
+with DistributedDataParallel over Gloo.
 
 usage: torch_cpu.py {mlp,lenet,resnet50} --threads N [--first-step] [--processes N]
 Prints one JSON object: the median time of a step, in milliseconds.
@@ -64,7 +64,7 @@ def make_step(name, distributed=False):
 
 
 def measure(step, count):
-    """The median time of a step in milliseconds, behind a warm-up."""
+    """The median time of a step in milliseconds, after a warm-up."""
     for _ in range(max(1, count // 10)):
         step()
     times = []
@@ -88,9 +88,9 @@ def work_in_group(rank, options, port):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=WORK)
-    parser.add_argument("--threads", type=int, required=True, help="of each process")
+    parser.add_argument("--threads", type=int, required=True, help="threads per process")
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--first-step", action="store_true", help="end behind the first step")
+    parser.add_argument("--first-step", action="store_true", help="stop after the first step")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.processes > 1:

@@ -2,8 +2,8 @@
 
     torch_gpu.py mlp|resnet50 --mode eager|graph|compile [--precision f16|bf16|f32] [--batch N]
 
-Time is the median of rounds of steps between two events; the inputs lie on the GPU already, as
-ours do. f16 is timed without loss scaling, which is in the peer's favour.
+Times are medians over rounds of steps between two events. The inputs are already on the GPU, as they
+are for Lockstep. f16 runs without loss scaling, which favours the peer.
 """
 import argparse
 import json

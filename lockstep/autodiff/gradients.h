@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-// d(sum of loss's elements) / d(target), for each target, added to the graph behind what is there.
-// A target that the loss does not depend on gets zeros. UsageError where there are no targets, or
-// the path leads through an op that has no gradient. Gradient nodes carry the name of the node they
-// differentiate + ".grad".
+// d(sum of loss's elements) / d(target), for each target, appended to the graph. A target that the
+// loss does not depend on gets zeros. UsageError if there are no targets, or if a path leads
+// through an op without a gradient. A gradient node is named after the node that it differentiates,
+// plus ".grad".
 std::vector<Value> gradients(Value loss, std::span<const Value> targets);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Conversion between the types that elements have.
+// Conversion between element types.
 #pragma once
 
 #include <limits>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// Conversion that is defined for every value: out-of-range numbers become the nearest that there
-// is, NaN becomes 0 as an integer and true as a bool.
+// Conversion that is defined for every value: out-of-range numbers are clamped, NaN becomes 0 as an
+// integer and true as a bool.
 template <class To, class From>
 To convert(From x) {
   if constexpr (is_small_float_v<From>) {

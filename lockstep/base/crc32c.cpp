@@ -1,8 +1,8 @@
-// Two ways to the same remainder. By tables: Kounavis and Berry's slicing by 8 (2005), one look-up
-// for each byte of a word, none of which waits for another. By the instruction: it has a latency of
-// three cycles and could start every cycle, so three neighbouring blocks are summed side by side.
-// Their remainders are put together by linearity: crc(a b) = shift(crc(a)) ^ crc(b), where shift
-// appends as many zeros as b has bytes; for a block of fixed length that is four look-ups.
+// Two ways to compute the same remainder. Tables: Kounavis and Berry's slicing by 8 (2005), one
+// independent look-up per byte of a word. SSE 4.2's crc32 instruction: it has a latency of three
+// cycles and a throughput of one per cycle, so three adjacent blocks are processed at once. Their
+// remainders are combined by linearity: crc(a b) = shift(crc(a)) ^ crc(b), where shift appends as
+// many zero bytes as b has; for a block of fixed length that is four look-ups.
 #include "lockstep/base/crc32c.h"
 
 #if defined(__x86_64__)
@@ -65,9 +65,9 @@ std::uint32_t by_tables(const char* at, std::size_t size, std::uint32_t remainde
 }
 
 #if defined(__x86_64__)
-constexpr std::size_t kBlock = 1024;  // bytes of each of the three
+constexpr std::size_t kBlock = 1024;  // bytes; three of them are processed at once
 
-// shift[k][b]: byte k of a remainder being b, what it becomes behind kBlock zero bytes.
+// shift[k][b]: the remainder b << 8k after kBlock zero bytes.
 constexpr std::array<Table, 4> make_shift() {
   std::array<std::uint32_t, 32> of_bit{};
   for (std::size_t bit = 0; bit < 32; ++bit) {

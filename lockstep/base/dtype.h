@@ -15,12 +15,12 @@ std::size_t size_of(DType dtype);
 // "f32", "i64", "bool": the spelling used in messages and printed graphs.
 std::string_view name_of(DType dtype);
 
-// The dtype of such a spelling; UsageError for any other.
+// The dtype with this name; UsageError if there is none.
 DType dtype_named(std::string_view name);
 
 bool is_floating(DType dtype);
 
-// The DType of a C++ type: dtype_of<float>() is F32. Bool is stored as one byte, as C++'s bool.
+// The DType of a C++ type: dtype_of<float>() is F32. Bool is stored as one byte, like C++'s bool.
 template <class T>
 constexpr DType dtype_of();
 template <>

@@ -1,5 +1,5 @@
 // The one family of exceptions. A message names the op, layer, file or record concerned, shows both
-// offending values, and says what to change where that is not plain.
+// offending values, and says what to change where that is not obvious.
 #pragma once
 
 #include <fmt/core.h>
@@ -15,7 +15,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The caller asked for something that cannot be: a shape, a type, an option.
+// The caller asked for something impossible: a shape, a type, an option.
 class UsageError : public Error {
  public:
   using Error::Error;
@@ -33,7 +33,7 @@ class CommError : public Error {
   using Error::Error;
 };
 
-// A promise that Lockstep made to itself was broken: a bug here, not in the caller.
+// An invariant of Lockstep was broken: a bug here, not in the caller.
 class InternalError : public Error {
  public:
   using Error::Error;

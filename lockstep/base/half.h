@@ -1,6 +1,6 @@
-// Half (IEEE binary16) and BFloat16: how 16-bit floats are stored. They have no arithmetic of their
-// own: they widen to float, exactly, and a float is rounded to the nearest, ties to even; what is
-// too large becomes infinite, and NaN stays one.
+// Half (IEEE binary16) and BFloat16: storage types for 16-bit floats, without arithmetic. They
+// widen to float exactly; a float is rounded to nearest, ties to even. What is too large becomes
+// infinite, and NaN stays NaN.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// The conversions of the two formats, without branches, so that loops become vectors.
+// The conversions of the two formats, without branches, so that loops vectorise.
 struct BF16Format {
   static LOCKSTEP_INLINE constexpr float widen(std::uint16_t value) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
@@ -27,8 +27,8 @@ struct BF16Format {
 };
 
 struct F16Format {
-  // Exponent and fraction in their f32 places make a number that is 2^112 too small, subnormal ones
-  // included.
+  // With exponent and fraction moved to their places in f32, the number is too small by 2^112, also
+  // if it is subnormal.
   static LOCKSTEP_INLINE constexpr float widen(std::uint16_t value) {
     const std::uint32_t sign = (value & 0x8000u) << 16;
     const std::uint32_t size = (value & 0x7FFFu) << 13;
@@ -40,7 +40,7 @@ struct F16Format {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = bits >> 16 & 0x8000u;
     const std::uint32_t size = bits & 0x7FFFFFFFu;
-    // A float adder rounds to the 2^-24 of f16's subnormal numbers.
+    // Adding 0.5 rounds to a multiple of 2^-24, the spacing of f16's subnormal numbers.
     const float small = std::bit_cast<float>(size) + 0.5F;
     const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(small) - 0x3F000000u;
     const std::uint32_t normal = (size - 0x38000000u + 0xFFFu + (size >> 13 & 1u)) >> 13;
@@ -50,8 +50,8 @@ struct F16Format {
   }
 };
 
-// A double as a float that rounds to the same 16 bits as the double itself: cut off, its last bit
-// set where something was lost, so that no tie appears where there was none.
+// A double as a float that rounds to the same 16 bits as the double itself: truncated, with the
+// last bit set if anything was cut off, so that truncation creates no tie.
 constexpr float round_to_odd(double value) {
   const auto nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || value != value) return nearest;
@@ -79,7 +79,7 @@ using BFloat16 = SmallFloat<BF16Format>;
 template <class T>
 inline constexpr bool is_small_float_v = std::same_as<T, Half> || std::same_as<T, BFloat16>;
 
-// Whether a dtype is stored so.
+// Whether a dtype is stored as a SmallFloat.
 constexpr bool is_small_float(DType dtype) {
   return dtype == DType::F16 || dtype == DType::BF16;
 }

@@ -1,6 +1,5 @@
-// How deep JSON may nest. Parsers, and what is done with their result, recurse into what nests;
-// text from outside is looked at before it is parsed, so that brackets alone cannot use up the
-// stack.
+// How deeply JSON may nest. Parsers, and the code that walks their result, are recursive; text from
+// outside is checked before it is parsed, so that brackets alone cannot overflow the stack.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@ namespace lockstep {
 
 inline constexpr std::size_t kMaxJsonDepth = 64;
 
-// Whether the text nests deeper than that. Brackets in strings do not count.
+// Whether the text nests deeper than `limit`. Brackets in strings do not count.
 bool nests_too_deep(std::string_view json, std::size_t limit = kMaxJsonDepth);
 
 }  // namespace lockstep

@@ -43,13 +43,13 @@ double RandomSequence::normal() {
   return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
 }
 
-// Words from the last multiple of the bound on would favour small numbers and are drawn again.
+// Words at or above the last multiple of the bound would favour small numbers and are drawn again.
 std::uint64_t RandomSequence::below(std::uint64_t bound) {
   constexpr std::uint64_t kMost = ~std::uint64_t{0};
   for (;;) {
     const std::uint64_t high = next();
     const std::uint64_t word = high << 32 | next();
-    // The multiple is among the last numbers: below them there is no need to know which it is.
+    // The last multiple is above kMost - bound, so smaller words pass without computing it.
     if (word < kMost - bound || word < kMost - kMost % bound) return word % bound;
   }
 }

@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as
-// 1, 2, 3", SC 2011). A number depends on its key and counter alone, so any thread, replica or
-// machine can draw any of them in any order and all agree.
+// 1, 2, 3", SC 2011). A number depends only on its key and counter, so every thread, replica and
+// machine can draw any number in any order, and all agree.
 #pragma once
 
 #include <array>
@@ -63,7 +63,7 @@ class RandomSequence {
  private:
   PhiloxKey key_;
   std::uint64_t position_ = 0;  // words drawn so far
-  PhiloxBlock block_{};         // the four words around it,
+  PhiloxBlock block_{};         // the four words around `position_`,
   bool has_block_ = false;      // once they are computed
 };
 

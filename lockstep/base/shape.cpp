@@ -12,7 +12,7 @@ Shape::Shape(std::initializer_list<std::int64_t> dims) : Shape(std::vector<std::
 Shape::Shape(std::vector<std::int64_t> dims) : dims_(std::move(dims)) {
   std::int64_t room = std::numeric_limits<std::int64_t>::max() / 16;
   for (std::int64_t extent : dims_) {
-    // Shapes are made all the time: the text is made only where it is wanted.
+    // Shapes are created all the time, so the text is built only when it is needed.
     if (extent < 0) fail<UsageError>("[shape] an extent may not be negative: {}", str());
     if (extent > room) fail<UsageError>("[shape] too many elements to address: {}", str());
     if (extent > 0) room /= extent;

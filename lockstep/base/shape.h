@@ -36,7 +36,7 @@ class Shape {
   std::vector<std::int64_t> dims_;
 };
 
-// The shape that NumPy's rules broadcast two shapes to; UsageError where they do not fit.
+// The shape that NumPy's rules broadcast two shapes to; UsageError if they are incompatible.
 Shape broadcast(const Shape& a, const Shape& b);
 
 }  // namespace lockstep

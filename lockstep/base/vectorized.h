@@ -1,9 +1,9 @@
-// Loops compiled for several instruction sets, of which the best that the machine has is picked
+// Loops compiled for several instruction sets; the best one that the machine supports is chosen
 // when the program starts.
 //
-// Functions whose loops the compiler vectorises by itself carry LOCKSTEP_VECTORIZED (one version
-// only under a sanitizer, whose runtime is not there yet when versions are picked). What they call
-// in those loops carries LOCKSTEP_INLINE and so becomes part of each version.
+// Functions with loops that the compiler vectorises are marked LOCKSTEP_VECTORIZED (only one
+// version under a sanitizer, because its runtime is not up yet when versions are chosen). Functions
+// that they call in those loops are marked LOCKSTEP_INLINE and so become part of each version.
 #pragma once
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \

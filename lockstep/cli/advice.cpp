@@ -6,19 +6,19 @@ namespace lockstep::cli {
 namespace {
 
 struct Advice {
-  std::string_view library;  // how the advice begins; it goes on to the end of the message
-  std::string_view program;  // what stands there instead
+  std::string_view library;  // how the advice begins; it extends to the end of the message
+  std::string_view program;  // what replaces it
 };
 
 constexpr Advice kAdvice[] = {
     {"compile with that seed, or use model.load", "give that --seed"},
-    {"add this callback (", "give the flags that the run had (--early-stopping, --save-best)"},
+    {"add this callback (", "give the flags of the original run (--early-stopping, --save-best)"},
     {"use model.load", "name a checkpoint that lockstep train wrote"},
     {"resume with the same batch size and drop_remainder",
-     "leave the batch as it was, or change it when a pass over the data is done"},
+     "keep the batch size, or change it between two passes over the data"},
     {", or smaller than one batch with drop_remainder", ""},
-    {", or leave such files out with .on_error", ", or move such files away"},
-    {"; for pictures without labels ask for .labels", ""},
+    {", or skip such files with .on_error", ", or move such files away"},
+    {"; for images without labels set .labels", ""},
 };
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 namespace lockstep::cli {
 
-// The library's messages advise people who write programs. Where a message ends in advice that a
-// user of the program cannot follow, this one has what such a user can do instead.
+// The library's messages advise people who write C++. Where a message ends in advice that a user of
+// the program cannot follow, returns it with advice in terms of the program's flags instead.
 std::string for_program(const std::string& message);
 
 }  // namespace lockstep::cli

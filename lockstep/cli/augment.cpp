@@ -12,9 +12,9 @@ constexpr const char* kNames[] = {"none", "flip", "crop", "strong"};
 constexpr float kMirror = 0.5f;
 constexpr ColorJitter kColours = {
     .brightness = 0.4f, .contrast = 0.4f, .saturation = 0.4f, .hue = 0.1f};
-constexpr std::int64_t kShiftPart = 8;  // of a side: 4 of 32
+constexpr std::int64_t kShiftPart = 8;  // the shift is at most 1/8 of a side: 4 of 32 pixels
 
-// Copies a picture (h, w, c), moved by (down, right) with zeros coming in, and mirrored.
+// Copies a picture (h, w, c), mirrored if asked, shifted by (down, right) and padded with zeros.
 void move_picture(const Tensor& from, Tensor& to, std::int64_t down, std::int64_t right,
                   bool mirrored) {
   const std::int64_t height = from.shape()[0];
@@ -40,7 +40,7 @@ std::string augment_names() {
 
 Augment augment_by_name(const std::string& name) {
   const auto* found = std::ranges::find(kNames, name);
-  require(found != std::end(kNames), "--augment {}: there are {}", name, augment_names());
+  require(found != std::end(kNames), "--augment {}: use one of {}", name, augment_names());
   return static_cast<Augment>(found - std::begin(kNames));
 }
 
@@ -56,7 +56,7 @@ void augment(ImageReaderOptions& reader, Augment how) {
 Dataset augmented(const Dataset& samples, Augment how, std::uint64_t seed) {
   if (how == Augment::None) return samples;
   require(how != Augment::Strong,
-          "--augment strong varies colours of pictures in files; these samples have flip and crop");
+          "--augment strong needs pictures in files; use flip or crop for these samples");
   const std::vector<ElementSpec> spec = samples.element_spec();
   const Shape& shape = spec.at(0).shape;
   require(shape.rank() == 3, "--augment: samples of shape {} are not pictures", shape);

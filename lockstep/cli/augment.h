@@ -1,5 +1,5 @@
-// --augment: how training samples are varied by chance. Every sample of an epoch is drawn from its
-// own number, so that runs repeat.
+// --augment: random augmentation of training samples. The random numbers depend on the seed, the
+// epoch and the sample, so runs are reproducible.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace lockstep::cli {
 
-// None: as for testing. Flip: left for right in half of them. Crop: a random part, and flipped (of
-// small pictures in memory: moved by up to an eighth). Strong: that, and colours vary.
+// None: as for testing. Flip: half of the pictures are mirrored. Crop: flip and a random crop
+// (pictures in memory: a shift by up to an eighth). Strong: crop and colour jitter.
 enum class Augment { None, Flip, Crop, Strong };
 
-Augment augment_by_name(const std::string& name);  // UsageError with the names
+Augment augment_by_name(const std::string& name);  // UsageError, listing the names
 // "none, flip, crop, strong"
 std::string augment_names();
 
-// Of pictures that are read from files.
+// For pictures that are read from files.
 void augment(ImageReaderOptions& reader, Augment how);
-// Of samples (height, width, channels) that are in memory already. UsageError where they are no
-// pictures, or how is Strong.
+// For samples (height, width, channels) that are already in memory. UsageError if they are not
+// pictures or `how` is Strong.
 Dataset augmented(const Dataset& samples, Augment how, std::uint64_t seed);
 
 }  // namespace lockstep::cli

@@ -1,5 +1,5 @@
-// lockstep bench: how fast a training step runs. The samples already lie in the executor's input,
-// so that nothing but the step itself is timed.
+// lockstep bench: how fast a training step runs. The samples are already in the executor's inputs,
+// so only the step itself is timed.
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -15,10 +15,10 @@
 #include "lockstep/cli/format.h"
 #include "lockstep/cli/number.h"
 #include "lockstep/cli/op_table.h"
+#include "lockstep/cli/run_queue_delay.h"
 #include "lockstep/cli/step_run.h"
-#include "lockstep/cli/taken_time.h"
 #include "lockstep/profile/trace.h"
-#include "lockstep/train/history.h"
+#include "lockstep/train/attribution_meter.h"
 
 namespace lockstep::cli {
 namespace {
@@ -39,20 +39,20 @@ struct BenchOptions {
 constexpr double kSeconds = 2.0;
 constexpr std::int64_t kFewestSteps = 5;
 constexpr std::int64_t kMostSteps = 20'000;
-constexpr std::int64_t kRounds = 12;  // in which several numbers of replicas take turns
-constexpr double kSettleMs = 200;     // before each turn
-constexpr int kProbePieces = 4;       // of arithmetic in each, to see what the cores can do
+constexpr std::int64_t kRounds = 12;  // the replica counts take turns, once per round
+constexpr double kSettleMs = 200;     // warm-up before each turn
+constexpr int kProbePieces = 4;       // pieces of arithmetic per round, see core_probe.h
 constexpr double kMostProbeMs = 100;
 constexpr std::size_t kNodesShown = 25;
 
-// Seconds since this process began, loading of libraries included; from the start time that the
-// kernel keeps, to a hundredth.
+// Seconds since this process started, including the loading of libraries. From the kernel's start
+// time of the process, which has a resolution of 10 ms.
 double seconds_since_start() {
   std::ifstream file("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
   std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
   std::string field;
-  for (int i = 0; i < 20; ++i) fields >> field;  // the 22nd of the line, behind the name
+  for (int i = 0; i < 20; ++i) fields >> field;  // field 22 of the line: starttime
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   const double ticks = fields ? std::stod(field) : 0;
@@ -60,7 +60,6 @@ double seconds_since_start() {
          ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-// The most memory that this process ever held.
 std::int64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -68,28 +67,22 @@ std::int64_t peak_rss_bytes() {
 }
 
 // The cores of each replica; none on GPUs.
-std::vector<std::vector<int>> cores_by_replica(const Replicas& replicas) {
+std::vector<std::vector<int>> cores_by_replica(const World& world) {
   std::vector<std::vector<int>> cores;
-  for (int r = 0; r < replicas.size(); ++r) {
-    const auto* cpu = dynamic_cast<const CpuDevice*>(&replicas.device(r));
+  for (int r = 0; r < world.local_size(); ++r) {
+    const auto* cpu = dynamic_cast<const CpuDevice*>(&world.device(r));
     if (cpu != nullptr) cores.push_back(cpu->cores());
   }
   return cores;
 }
 
-std::size_t cores_of(const Replicas& replicas) {
+std::size_t cores_of(const World& world) {
   std::size_t cores = 0;
-  for (const std::vector<int>& own : cores_by_replica(replicas)) cores += own.size();
+  for (const std::vector<int>& own : cores_by_replica(world)) cores += own.size();
   return cores;
 }
 
-std::vector<const Track*> tracks_of(Session& session) {
-  std::vector<const Track*> tracks;
-  for (int r = 0; r < session.size(); ++r) tracks.push_back(&session.track(r));
-  return tracks;
-}
-
-// A number of replicas, with its step and what was measured of it so far.
+// One replica count, with its step and the measurements so far.
 class Contender {
  public:
   Contender(const BenchOptions& options, int replicas, int most, std::int64_t batch)
@@ -102,7 +95,7 @@ class Contender {
                           .precision = options.placement.precision}),
         first_step_s_(seconds_since_start()),
         by_replica_(static_cast<std::size_t>(replicas)),
-        taken_(by_replica_.size()) {}
+        delays_(by_replica_.size()) {}
 
   void warm_up(std::int64_t steps) {
     for (std::int64_t i = 0; i < steps; ++i) step_.run();
@@ -111,27 +104,28 @@ class Contender {
 
   void measure(std::int64_t steps) {
     settle();
-    const std::vector<std::optional<double>> before = seconds_taken();
+    const std::vector<std::optional<double>> before = run_queue_delays();
     Session& session = step_.session();
-    const AttributionMeter meter(tracks_of(session), session.host_track(), session.phases());
-    const std::vector<double> here = behind_the_host() ? mean_of(steps) : each_of(steps);
-    round_ms_.push_back(median(here));
-    step_ms_.insert(step_ms_.end(), here.begin(), here.end());
+    const AttributionMeter meter(session.tracks(), session.host_track(), session.phases());
+    const std::vector<double> times = on_gpu() ? mean_of(steps) : each_of(steps);
+    round_ms_.push_back(median(times));
+    step_ms_.insert(step_ms_.end(), times.begin(), times.end());
     const std::vector<Attribution> parts = meter.by_replica();
-    const double share = meter.seconds();
-    for (std::size_t r = 0; r < parts.size(); ++r) by_replica_[r].add(parts[r], share);
-    seconds_ += share;
-    const std::vector<std::optional<double>> after = seconds_taken();
+    const double seconds = meter.seconds();
+    for (std::size_t r = 0; r < parts.size(); ++r) by_replica_[r].add(parts[r], seconds);
+    seconds_ += seconds;
+    const std::vector<std::optional<double>> after = run_queue_delays();
     for (std::size_t r = 0; r < after.size(); ++r) {
-      if (before[r] && after[r]) taken_[r] = taken_[r].value_or(0.0) + *after[r] - *before[r];
+      if (before[r] && after[r]) delays_[r] = delays_[r].value_or(0.0) + *after[r] - *before[r];
     }
   }
 
-  // Looks at what the cores of several replicas can do at once, in pieces as long as a step alone.
+  // Measures how fast the cores of several replicas are when all are busy, in pieces as long as one
+  // replica's step.
   void probe(double step_ms) {
-    if (replicas() == 1 || behind_the_host()) return;
+    if (replicas() == 1 || on_gpu()) return;
     if (!probe_) {
-      probe_.emplace(cores_by_replica(step_.session().replicas()), std::min(step_ms, kMostProbeMs));
+      probe_.emplace(cores_by_replica(step_.session().world()), std::min(step_ms, kMostProbeMs));
     }
     probe_->measure(kProbePieces);
   }
@@ -139,11 +133,11 @@ class Contender {
     return probe_ ? std::optional(probe_->at_once()) : std::nullopt;
   }
 
-  // By replica, the share of its time in which something else ran on its thread's core; none where
-  // nobody tells.
-  std::vector<double> taken() const {
+  // Per replica, the fraction of the time in which something else ran on its thread's core; empty
+  // if the system does not report it.
+  std::vector<double> delays() const {
     std::vector<double> shares;
-    for (const std::optional<double>& seconds : taken_) {
+    for (const std::optional<double>& seconds : delays_) {
       if (!seconds) return {};
       shares.push_back(*seconds / seconds_);
     }
@@ -152,11 +146,11 @@ class Contender {
 
   StepRun& step() { return step_; }
   const Strategy& strategy() const { return strategy_; }
-  int replicas() { return step_.session().size(); }
+  int replicas() { return step_.session().world().size(); }
   double first_step_s() const { return first_step_s_; }
   double median_ms() const { return median(step_ms_); }
-  // How much of its replicas' speed alone it has: rounds are compared with those beside them, so
-  // that a machine whose speed wavers does not decide.
+  // Speed per replica relative to one replica alone. Each round is compared with the neighbouring
+  // round of `one`, so that changes in the machine's speed cancel out.
   double efficiency(const Contender& one) const {
     std::vector<double> ratios;
     for (std::size_t i = 0; i < std::min(round_ms_.size(), one.round_ms_.size()); ++i) {
@@ -178,27 +172,27 @@ class Contender {
   }
 
  private:
-  bool behind_the_host() { return cores_of(step_.session().replicas()) == 0; }
+  bool on_gpu() { return cores_of(step_.session().world()) == 0; }
 
-  // By replica; nothing of GPUs, which do not share their time with the host's programs.
-  std::vector<std::optional<double>> seconds_taken() {
+  // Per replica; nothing for GPUs.
+  std::vector<std::optional<double>> run_queue_delays() {
     std::vector<std::optional<double>> seconds(by_replica_.size());
-    if (behind_the_host()) return seconds;
-    step_.session().replicas().run([&](int replica) {
-      seconds[static_cast<std::size_t>(replica)] = seconds_taken_from_this_thread();
+    if (on_gpu()) return seconds;
+    step_.session().world().run([&](int replica) {
+      seconds[static_cast<std::size_t>(replica)] = run_queue_delay_of_this_thread();
     });
     return seconds;
   }
 
-  // A core that had nothing to do in the others' turns is slower at first; what a step costs is
-  // what it costs behind that. Steps so long that it does not matter are made for it but once.
+  // A core that was idle during the others' turns is slower at first, so each turn starts with
+  // steps that are not timed. If a step takes longer than kSettleMs, only the first turn does.
   void settle() {
-    if (behind_the_host() || (!round_ms_.empty() && round_ms_.back() > kSettleMs)) return;
+    if (on_gpu() || (!round_ms_.empty() && round_ms_.back() > kSettleMs)) return;
     const std::int64_t begin = now_ns();
     while (static_cast<double>(now_ns() - begin) * 1e-6 < kSettleMs) step_.run();
   }
 
-  // The time of each of some steps.
+  // The time of each step.
   std::vector<double> each_of(std::int64_t steps) {
     std::vector<double> times;
     std::int64_t before = now_ns();
@@ -211,7 +205,7 @@ class Contender {
     return times;
   }
 
-  // On a GPU the host only issues them: what each took of all, the last one's end included.
+  // On a GPU the host only launches the steps: their mean time, up to the end of the last one.
   std::vector<double> mean_of(std::int64_t steps) {
     const std::int64_t begin = now_ns();
     for (std::int64_t i = 0; i < steps; ++i) step_.run();
@@ -224,16 +218,16 @@ class Contender {
   StepRun step_;
   double first_step_s_;
   std::vector<double> step_ms_;
-  std::vector<double> round_ms_;              // the median of each round
-  std::vector<Attribution> by_replica_;       // times seconds
-  std::vector<std::optional<double>> taken_;  // seconds
+  std::vector<double> round_ms_;               // the median of each round
+  std::vector<Attribution> by_replica_;        // in seconds
+  std::vector<std::optional<double>> delays_;  // seconds
   double seconds_ = 0;
   std::optional<CoreProbe> probe_;
 };
 
-// On a GPU each node is run by itself.
+// On a GPU each node is run on its own.
 std::vector<OpRow> node_times_of(StepRun& step) {
-  const KernelLibrary& library = step.session().replicas().kernels(0);
+  const KernelLibrary& library = step.session().world().kernels(0);
   const std::vector<double> ms = step.profile();
   return ms.empty() ? node_times(step.plan(), library, step.session().track(0))
                     : node_times(step.plan(), library, ms);
@@ -259,7 +253,6 @@ Json as_json(const std::vector<OpRow>& rows) {
   return json;
 }
 
-// How many steps make a good measurement.
 std::int64_t steps_for(const BenchOptions& options, Contender& contender) {
   if (options.steps > 0) return options.steps;
   const std::int64_t begin = now_ns();
@@ -279,7 +272,7 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
   const double efficiency = contender.efficiency(one);
   StepRun& step = contender.step();
   const double gflops = step.plan().total_cost().flops * replicas * 1e-6 / step_ms;
-  const std::size_t cores = cores_of(step.session().replicas());
+  const std::size_t cores = cores_of(step.session().world());
   const Attribution a = contender.attribution();
 
   Json json = {{"replicas", replicas},
@@ -299,13 +292,13 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
   for (const Attribution& part : contender.by_replica()) {
     json["by_replica"].push_back(as_json(part));
   }
-  std::vector<std::string> taken;
-  for (double share : contender.taken()) {
-    json["taken"].push_back(share);
-    taken.push_back(fmt::format("{:.1f}%", 100 * share));
+  std::vector<std::string> delays;
+  for (double share : contender.delays()) {
+    json["run_queue_delay"].push_back(share);
+    delays.push_back(fmt::format("{:.1f}%", 100 * share));
   }
 
-  // Of the first replica; GPUs run each node by itself for it, which takes one that is alone.
+  // Times of the first replica. GPUs run each node on its own, which works for one replica only.
   const bool by_node = options.ops && (replicas == 1 || cores > 0);
   const auto nodes = by_node ? node_times_of(step) : std::vector<OpRow>();
   if (by_node) json["ops"] = as_json(op_times(nodes));
@@ -318,23 +311,25 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
              contender.steps());
   fmt::print("step {:.3f} ms (median), {:.0f} samples/s, {:.1f} GFLOP/s\n", step_ms, samples_per_s,
              gflops);
-  if (replicas > 1) fmt::print("{:.1f}% of {} times one replica\n", 100 * efficiency, replicas);
+  if (replicas > 1) {
+    fmt::print("scaling efficiency {:.1f}% of {} × one replica\n", 100 * efficiency, replicas);
+  }
   if (cores_at_once) {
-    fmt::print("{:.1f}% is what these cores do at once of arithmetic in registers\n",
+    fmt::print("these cores compute at {:.1f}% of their speed alone when all are busy\n",
                100 * *cores_at_once);
   }
-  fmt::print("memory {} planned for a replica, {} held by the process at most\n",
+  fmt::print("memory: {} planned per replica, process peak {}\n",
              bytes_text(static_cast<double>(step.peak_bytes())),
              bytes_text(static_cast<double>(peak_rss_bytes())));
   fmt::print(
       "time: compute {:.1f}%, communication {:.1f}%, wait {:.1f}%, host {:.1f}%; first step done "
       "{:.2f} s after the start\n",
       a.compute * 100, a.communication * 100, a.wait * 100, a.host * 100, contender.first_step_s());
-  if (!taken.empty()) {
-    fmt::print("other threads had the core{} for {} of it\n", replicas == 1 ? "" : "s of replicas",
-               fmt::join(taken, ", "));
+  if (!delays.empty()) {
+    fmt::print("other threads occupied the replicas' cores for {} of the time\n",
+               fmt::join(delays, ", "));
   }
-  for (const std::string& remark : step.session().replicas().kernels(0).remarks()) {
+  for (const std::string& remark : step.session().world().kernels(0).remarks()) {
     fmt::print("note: {}\n", remark);
   }
   if (by_node) {
@@ -350,16 +345,16 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
 void run(const BenchOptions& options) {
   check_target("--json", options.json);
   check_target("--trace", options.trace);
-  // Efficiency is against one replica, which is measured too.
+  // One replica is always measured: efficiency is relative to it.
   std::vector<int> counts = replica_counts(options.placement);
   if (std::erase(counts, 1) > 0 || counts.front() != 1) counts.insert(counts.begin(), 1);
   const int most = *std::max_element(counts.begin(), counts.end());
   require(options.batch.global == 0 || counts.size() == 1,
-          "--global-batch {}: bench compares replicas of one size; give --batch-per-replica",
+          "--global-batch {}: bench keeps the batch per replica fixed; give --batch-per-replica",
           options.batch.global);
   const std::int64_t batch = batch_per_replica(options.batch, 1, zoo_entry(options.model).batch);
 
-  // In turns, so that a slow minute of the machine hits all alike.
+  // They take turns, so that a slow minute of the machine affects all of them.
   std::vector<std::unique_ptr<Contender>> contenders;
   std::vector<std::int64_t> steps;
   for (int replicas : counts) {
@@ -397,17 +392,17 @@ void add_bench(Program& program) {
   app.add_option("--model", options->model, "one of " + zoo_names()).capture_default_str();
   add_batch(app, options->batch);
   add_placement(app, options->placement);
-  app.add_option("--steps", options->steps, "steps to time (as many as take two seconds)")
+  app.add_option("--steps", options->steps, "steps to time (as many as fit into two seconds)")
       .check(whole_number(1, kMostStepsOfAnEpoch));
-  app.add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
-  app.add_option("--learning-rate", options->learning_rate, "rate (what suits the optimizer)")
+  app.add_option("--optimizer", options->optimizer, "sgd, adam, … (depends on the model)");
+  app.add_option("--learning-rate", options->learning_rate, "rate (depends on the optimizer)")
       .check(number(0, kMostRate));
-  app.add_option("--seed", options->seed, "of weights and samples")
+  app.add_option("--seed", options->seed, "seed of weights and samples")
       .capture_default_str()
       .check(seed_number());
-  app.add_flag("--ops", options->ops, "show the time of every kind of op");
+  app.add_flag("--ops", options->ops, "show the time per op and the slowest nodes");
   app.add_option("--trace", options->trace, "write the last steps as a trace for Perfetto");
-  app.add_option("--json", options->json, "write the result to this file (-: here)");
+  app.add_option("--json", options->json, "write the result to this file (-: standard output)");
   app.callback([options] { run(*options); });
 }
 

@@ -1,4 +1,4 @@
-// Canvas: lines and text on a picture, by coordinates in pixels from the upper left corner.
+// Canvas: draws lines and text; coordinates are pixels from the upper left corner.
 #pragma once
 
 #include <array>
@@ -17,14 +17,14 @@ struct Point {
 
 using Colour = std::array<std::uint8_t, 3>;
 
-enum class Anchor { Left, Middle, Right };  // which end of a text lies at its point
+enum class Anchor { Left, Middle, Right };  // which end of a text is at its point
 
 class Canvas {
  public:
   virtual ~Canvas() = default;
   virtual void line(const std::vector<Point>& points, Colour colour, double width) = 0;
   virtual void disc(Point centre, double radius, Colour colour) = 0;
-  // `at` is on the text's base line; letters are `size` pixels high.
+  // `at` is on the baseline; letters are `size` pixels high.
   virtual void text(Point at, const std::string& text, double size, Anchor anchor,
                     Colour colour) = 0;
   // The file's bytes.
@@ -32,7 +32,7 @@ class Canvas {
 };
 
 std::unique_ptr<Canvas> svg_canvas(int width, int height);
-// Text is drawn in strokes, in capitals, without a font file.
+// Text is drawn as strokes, in capitals; needs no font file.
 std::unique_ptr<Canvas> png_canvas(int width, int height);
 
 }  // namespace lockstep::cli

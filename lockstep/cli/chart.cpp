@@ -47,7 +47,7 @@ Axis axis_for(const std::vector<double>& values, int count, bool log) {
   }
   Axis axis{.low = low, .high = high, .ticks = {}, .log = log};
   if (!(low <= high)) axis.low = 0, axis.high = 1;  // nothing to show
-  // A single value, or values that differ by rounding alone: room on both sides.
+  // A single value, or values that differ only by rounding: leave room on both sides.
   const double least = std::max({std::abs(axis.low), std::abs(axis.high), 1e-12}) * 1e-9;
   if (axis.high - axis.low < least) {
     const double room = log ? 1.0 : std::max(std::abs(axis.low) * 0.5, 0.5);

@@ -1,5 +1,5 @@
-// Charts of numbers over epochs or rates: what is drawn, apart from what it is drawn on. A chart
-// has panels one below the other; every panel has lines.
+// Charts of metrics over epochs or learning rates, independent of the canvas. A chart is a column
+// of panels; every panel has lines.
 #pragma once
 
 #include <filesystem>
@@ -22,8 +22,8 @@ struct Panel {
   bool log_x = false;
 };
 
-// Where the values of an axis lie, and the round numbers that are written beside it. On a
-// logarithmic axis these are the exponents of 10.
+// The range of an axis and its ticks. On a logarithmic axis `low`, `high` and the ticks are
+// exponents of 10.
 struct Axis {
   double low = 0;
   double high = 1;
@@ -41,8 +41,8 @@ std::string tick_text(const Axis& axis, double tick);  // "0.25", "1e-04"
 
 // Draws with characters, `width` columns at most.
 std::string terminal_chart(const std::vector<Panel>& panels, int width);
-// Writes a picture whose kind follows from the name: .svg or .png. UsageError for other names,
-// DataError where the file cannot be written.
+// Writes a picture; the extension gives the format, .svg or .png. UsageError for other names,
+// DataError if the file cannot be written.
 void write_chart(const std::vector<Panel>& panels, const std::filesystem::path& file);
 
 }  // namespace lockstep::cli

@@ -12,16 +12,16 @@
 #include "lockstep/cli/number.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/passes/precision.h"
-#include "lockstep/train/replicas.h"
+#include "lockstep/runtime/world.h"
 
 namespace lockstep::cli {
 namespace {
 
-// Keeps this process, and the threads that it will make, to the first cores that it may use.
+// Restricts this process, and the threads it will create, to the first `count` of its cores.
 void use_cores(int count) {
   const std::vector<int> cores = available_cores();
   require(static_cast<std::size_t>(count) <= cores.size(),
-          "--cores {}: this process may use {} of the machine's cores", count, cores.size());
+          "--cores {}: this process may use only {} of the machine's cores", count, cores.size());
   cpu_set_t set;
   CPU_ZERO(&set);
   for (int i = 0; i < count; ++i) CPU_SET(cores[static_cast<std::size_t>(i)], &set);
@@ -32,37 +32,37 @@ void use_cores(int count) {
 
 void add_placement(Command app, Placement& placement) {
   app.add_option("--devices", placement.devices,
-                 "where to compute, a replica on each: cpu:0,cpu:1 (cpu:0)")
+                 "devices, one replica on each: cpu:0,cpu:1 (the GPUs, or else cpu:0)")
       .delimiter(',');
   app.add_option("--cores", placement.cores, "how many of the machine's cores to use (all)")
       .check(whole_number(1, kMostCores));
-  app.add_option("--replicas", placement.replicas, "copies of the model (one a device)")
+  app.add_option("--replicas", placement.replicas, "copies of the model (one per device)")
       .delimiter(',')
       .check(whole_number(1, kMostReplicas));
   app.add_option("--strategy", placement.strategy,
-                 "one-device, or mirrored (mirrored where there are several replicas)");
+                 "one-device or mirrored (mirrored if there are several replicas)");
   app.add_option("--balance", placement.balance,
-                 "even pieces, or auto: pieces that follow each replica's speed")
+                 "even: equal pieces of the batch; auto: pieces that match each replica's speed")
       .capture_default_str();
   app.add_option("--precision", placement.precision,
-                 "float32, or products and activations in 16 bits: mixed_float16, mixed_bfloat16")
+                 "float32, or 16-bit products and activations: mixed_float16, mixed_bfloat16")
       .capture_default_str();
   app.add_flag("--no-tf32", placement.no_tf32,
-               "strict f32 on GPUs: products keep all 23 bits of mantissa, which is slower");
+               "strict f32 on GPUs: products keep all 23 bits of mantissa (slower)");
 }
 
 std::vector<int> replica_counts(const Placement& placement) {
-  precision_by_name("--precision", placement.precision);  // refuses unknown ones
+  precision_by_name("--precision", placement.precision);  // throws for unknown names
   require(placement.balance == "even" || placement.balance == "auto",
-          "--balance {}: there are even and auto", placement.balance);
+          "--balance {}: use even or auto", placement.balance);
   const std::string& strategy = placement.strategy;
   require(strategy.empty() || strategy == "one-device" || strategy == "mirrored",
-          "--strategy {}: this version has one-device and mirrored", strategy);
+          "--strategy {}: use one-device or mirrored", strategy);
   std::vector<int> counts = placement.replicas;
   const auto devices = static_cast<int>(placement.devices.size());
   if (counts.empty()) counts = {std::max(devices, 1)};
   for (int count : counts) {
-    require(devices == 0 || count <= devices, "--replicas {}: {} device(s) are named in --devices",
+    require(devices == 0 || count <= devices, "--replicas {}: --devices names only {} device(s)",
             count, devices);
     require(strategy != "one-device" || count == 1,
             "--strategy one-device has one replica, not {}: use mirrored", count);
@@ -73,15 +73,15 @@ std::vector<int> replica_counts(const Placement& placement) {
 
 int one_count(const Placement& placement) {
   require(placement.replicas.size() <= 1,
-          "--replicas {}: this command takes one number; bench compares several",
+          "--replicas {}: this command takes one number; only bench compares several",
           fmt::join(placement.replicas, ","));
   return replica_counts(placement).front();
 }
 
 namespace {
 
-// Where the fastest algorithms are kept between runs: the user's folder for such things; nowhere
-// where there is none.
+// The file that keeps the fastest algorithms between runs, in the user's cache folder; empty if
+// there is no such folder.
 std::string plan_cache() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   const char* home = std::getenv("HOME");
@@ -98,12 +98,12 @@ std::string plan_cache() {
   return error ? std::string() : (folder / "lockstep" / "cuda-plans").string();
 }
 
-// What is computed on where nobody says: the GPUs, one a replica, or else the cores.
+// Without --devices: one GPU per replica, or else the cores.
 std::vector<std::string> default_devices(const Placement& placement, int most) {
   const std::size_t gpus = placement.cores > 0 ? 0 : find_gpus().gpus.size();
   require(gpus == 0 || static_cast<std::size_t>(most) <= gpus,
-          "--replicas {}: this machine has {} GPU{}; name replicas that share one (--devices "
-          "cuda:0/0,cuda:0/1), or CPUs (--devices cpu:0,cpu:1)",
+          "--replicas {}: this machine has {} GPU{}; let replicas share one (--devices "
+          "cuda:0/0,cuda:0/1), or use CPUs (--devices cpu:0,cpu:1)",
           most, gpus, gpus == 1 ? "" : "s");
   std::vector<std::string> devices;
   for (int r = 0; r < most; ++r) {
@@ -137,9 +137,9 @@ std::string precision_text(const Placement& placement, const Strategy& strategy)
 }
 
 void add_batch(Command app, BatchFlags& flags) {
-  app.add_option("--batch-per-replica", flags.per_replica, "samples a step on each replica")
+  app.add_option("--batch-per-replica", flags.per_replica, "samples per step on each replica")
       .check(whole_number(1, kMostSamples));
-  app.add_option("--global-batch,--batch", flags.global, "samples a step on all replicas together")
+  app.add_option("--global-batch,--batch", flags.global, "samples per step on all replicas")
       .check(whole_number(1, kMostSamples));
 }
 
@@ -151,14 +151,14 @@ std::int64_t global_batch(const BatchFlags& flags, int replicas, std::int64_t ot
           "--global-batch {} is not {} replica(s) of --batch-per-replica {}; give one of the two",
           flags.global, replicas, flags.per_replica);
   require(flags.global >= replicas,
-          "--global-batch {}: there are {} replicas, and each needs a sample", flags.global,
+          "--global-batch {}: there are {} replicas and each needs a sample", flags.global,
           replicas);
   return flags.global;
 }
 
 std::int64_t batch_per_replica(const BatchFlags& flags, int replicas, std::int64_t otherwise) {
   const std::int64_t batch = global_batch(flags, replicas, otherwise);
-  require(batch % replicas == 0, "--global-batch {} does not divide over {} replicas", batch,
+  require(batch % replicas == 0, "--global-batch {} is not a multiple of {} replicas", batch,
           replicas);
   return batch / replicas;
 }

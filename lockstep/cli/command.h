@@ -1,4 +1,4 @@
-// What the commands of the program share: their common flags, and how results are handed over.
+// What the program's commands share: common flags, exit codes, and how they are registered.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,33 @@
 
 namespace lockstep::cli {
 
-// Exit codes: scripts tell a wrong call from a failure of ours.
+// Exit codes, so that scripts can tell a wrong call from a failure.
 inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;
 inline constexpr int kWrongUse = 2;
 inline constexpr int kSignalled = 128;  // plus the signal
 
-// Where a command computes: --devices, --cores, --replicas, --strategy, --precision.
+// Where and how a command computes.
 struct Placement {
-  std::vector<std::string> devices = {};  // none: as many as there are replicas
+  std::vector<std::string> devices = {};  // empty: one per replica
   int cores = 0;                          // 0: all
-  std::vector<int> replicas = {};         // none: one a device; several for bench alone
-  std::string strategy = "";              // none: mirrored where there are several replicas
+  std::vector<int> replicas = {};         // empty: one per device; several only for bench
+  std::string strategy = "";              // empty: mirrored if there are several replicas
   std::string balance = "even";
   std::string precision = "float32";
   bool no_tf32 = false;  // strict f32 on GPUs
 };
 void add_placement(Command app, Placement& placement);
-// The numbers of replicas that a placement asks for, one in most commands; UsageError where they do
-// not fit the devices, or this version cannot do what is asked. Keeps the process to --cores.
+// The replica counts that a placement asks for, one in most commands. UsageError if they do not fit
+// the devices or a flag is unknown. Restricts the process to --cores.
 std::vector<int> replica_counts(const Placement& placement);
-// The one number that there is; UsageError where there are several.
+// The only count; UsageError if there are several.
 int one_count(const Placement& placement);
-// The strategy for so many replicas. The cores are split over `most` logical devices.
+// The strategy for this many replicas. The cores are split over `most` logical devices.
 Strategy make_strategy(const Placement& placement, int replicas, int most);
 std::string strategy_name(const Placement& placement, int replicas);
-// ", mixed_float16" for a line on the run; in float32 nothing on CPUs, and on GPUs whether products
-// take TF32.
+// ", mixed_float16" for the headline of a run; for float32, nothing on CPUs, and on GPUs whether
+// products use TF32.
 std::string precision_text(const Placement& placement, const Strategy& strategy);
 
 // --batch-per-replica and --global-batch: one follows from the other and the number of replicas.
@@ -48,13 +48,13 @@ struct BatchFlags {
   std::int64_t global = 0;
 };
 void add_batch(Command app, BatchFlags& flags);
-// The samples of a step on all replicas; UsageError where both were given and do not agree, or
-// there are fewer samples than replicas. Pieces may be uneven.
+// Samples per step on all replicas; `otherwise` is the default per replica. UsageError if both
+// flags were given and disagree, or there are fewer samples than replicas. Pieces may be uneven.
 std::int64_t global_batch(const BatchFlags& flags, int replicas, std::int64_t otherwise);
-// The batch of each replica; UsageError where a global one does not divide, too.
+// The batch of each replica; UsageError also if the global batch is not a multiple of `replicas`.
 std::int64_t batch_per_replica(const BatchFlags& flags, int replicas, std::int64_t otherwise);
 
-// Each adds a command to the program; what it is to do is run when it was named.
+// Each adds a command to the program, which runs if it is named on the command line.
 void add_train(Program& program);
 void add_bench(Program& program);
 void add_plan(Program& program);

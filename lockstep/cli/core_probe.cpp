@@ -18,7 +18,7 @@ namespace {
 
 using Floats = float __attribute__((vector_size(64)));
 
-// Eight sums beside one another, so that every unit for products always has one to work on.
+// Eight independent sums keep every FMA unit busy.
 LOCKSTEP_VECTORIZED void compute(std::int64_t times) {
   const Floats f = Floats{} + 0.999f;
   Floats s0{}, s1{}, s2{}, s3{}, s4{}, s5{}, s6{}, s7{};
@@ -32,12 +32,12 @@ LOCKSTEP_VECTORIZED void compute(std::int64_t times) {
     s6 = s6 * f + f;
     s7 = s7 * f + f;
   }
-  // So that there is something to compute them for.
+  // Keeps the compiler from dropping the loop.
   volatile float kept = 0;
   for (const Floats& sum : {s0, s1, s2, s3, s4, s5, s6, s7}) kept = kept + sum[0];
 }
 
-// Where the system refuses, the thread runs where it may.
+// If the system refuses, the thread stays where it is.
 void move_to(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -49,9 +49,9 @@ double ms_since(std::int64_t begin) {
   return static_cast<double>(now_ns() - begin) * 1e-6;
 }
 
-// How much work takes a core so long, by the fastest of a few tries.
+// How many iterations take a core this long, from the fastest of a few tries.
 std::int64_t work_of(double ms) {
-  ensure(ms > 0, "cores are compared by pieces of work that take some time, not {} ms", ms);
+  ensure(ms > 0, "[core probe] a piece of work must take some time, not {} ms", ms);
   constexpr std::int64_t kTry = 100'000;
   double fastest = std::numeric_limits<double>::infinity();
   for (int i = 0; i < 5; ++i) {
@@ -62,7 +62,7 @@ std::int64_t work_of(double ms) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(kTry * ms / fastest));
 }
 
-// The median time of a piece on all of some cores, from the start of all to the end of the last.
+// The median time of a piece on these cores, from the common start to the end of the last one.
 double piece_ms(const std::vector<int>& cores, std::int64_t work, int pieces) {
   std::barrier together(static_cast<std::ptrdiff_t>(cores.size()));
   std::vector<double> times;

@@ -1,9 +1,10 @@
-// CoreProbe: how much of its speed alone a machine's core has when others compute beside it.
+// CoreProbe: how fast a core is while the machine's other cores compute too, relative to its speed
+// alone.
 //
-// The work is arithmetic in registers: replicas that share no memory, no cache and no lock would
-// lose about as much. What is missing (siblings and neighbours on the host, the clock of a warm
-// chip) is the machine's. As replicas do behind each step, all wait for the last one behind each
-// piece of work; pieces much shorter than a step show more waiting than it would.
+// The work is arithmetic in registers: replicas that share no memory, cache or lock would lose
+// about as much. The loss (hyper-threads, other guests of the host, the lower clock of a busy chip)
+// is the machine's. As replicas do after each step, all cores wait for the last one after each
+// piece of work; pieces much shorter than a step would overstate the waiting.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,18 @@ namespace lockstep::cli {
 
 class CoreProbe {
  public:
-  // The cores of each replica, and how long a piece of work takes an undisturbed core.
+  // The cores of each replica, and how long an idle core takes for a piece of work.
   CoreProbe(std::vector<std::vector<int>> cores, double piece_ms);
 
-  // A round: some pieces on the first replica's cores alone, and as many on all.
+  // One round: `pieces` on the first replica's cores alone, then as many on all cores.
   void measure(int pieces);
-  // Of the first replica's speed alone, what each has at once with the others: the median of the
-  // rounds so far.
+  // Speed with all cores busy relative to the first replica's cores alone: the median over the
+  // rounds.
   double at_once() const;
 
  private:
   std::vector<int> first_, all_;
-  std::int64_t work_ = 0;  // of a piece
+  std::int64_t work_ = 0;  // loop iterations per piece
   std::vector<double> ratios_;
 };
 

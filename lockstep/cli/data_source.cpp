@@ -20,7 +20,7 @@ namespace {
 
 std::string described(const std::string& name, std::int64_t train, std::int64_t test,
                       const Task& task) {
-  return fmt::format("{}: {} samples to train on, {} to test on; {} each, {} classes", name,
+  return fmt::format("{}: {} training and {} test samples of shape {}, {} classes", name,
                      count_text(train), count_text(test), task.sample, task.classes);
 }
 
@@ -32,7 +32,7 @@ std::vector<std::string> numbered(std::int64_t classes) {
   return names;
 }
 
-// Samples in memory.
+// From samples in memory.
 DataSource from_samples(const std::string& name, const Dataset& train, const Dataset& test,
                         const Task& task) {
   DataSource source;
@@ -62,7 +62,7 @@ const char* name_of(ImageCrop crop) {
   return "";
 }
 
-// For samples that come from pictures of this shape, read in these two ways.
+// `sample` is the shape (height, width, channels) that pictures are read into.
 Json image_json(const Shape& sample, const ImageReaderOptions& training,
                 const ImageReaderOptions& testing) {
   const auto channels = static_cast<std::size_t>(sample[2]);
@@ -86,7 +86,7 @@ Json image_json(const Shape& sample, const ImageReaderOptions& training,
           {"testing", part(testing)}};
 }
 
-// Samples that were read from files as they are; bytes become numbers from 0 to 1.
+// From samples that are stored in files at their final size; bytes become numbers from 0 to 1.
 DataSource from_split(const std::string& name, const datasets::Split& split) {
   const std::vector<ElementSpec> spec = split.train.element_spec();
   const Task task{.sample = spec.at(0).shape, .classes = datasets::count_classes(split.train)};
@@ -97,12 +97,12 @@ DataSource from_split(const std::string& name, const datasets::Split& split) {
   return source;
 }
 
-// The files of a folder, and of the folders in it, whose names the function likes.
-template <class Likes>
-Files files_below(const std::filesystem::path& folder, Likes likes) {
+// The files in a folder and its subfolders whose names match, sorted.
+template <class Matches>
+Files files_below(const std::filesystem::path& folder, Matches matches) {
   Files found;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file() && likes(entry.path().filename().string())) {
+    if (entry.is_regular_file() && matches(entry.path().filename().string())) {
       found.push_back(entry.path());
     }
   }
@@ -132,7 +132,7 @@ DataSource fashion_mnist() {
   return source;
 }
 
-// Those that are not empty.
+// The lines that are not empty.
 std::vector<std::string> lines_of(const std::filesystem::path& file) {
   std::ifstream stream(file);
   std::vector<std::string> lines;
@@ -158,8 +158,8 @@ DataSource from_cifar(const std::string& name, const std::filesystem::path& fold
   return source;
 }
 
-// Pictures as networks for ImageNet want them: a random part to train on unless --augment says
-// otherwise, the middle to test on.
+// Pictures as ImageNet networks expect them: a random crop for training unless --augment says
+// otherwise, the middle for testing.
 ImageReaderOptions photo_reader(const DataOptions& options, bool training) {
   ImageReaderOptions reader{
       .rescale = 1.0f / 255, .mean = kImageNetMean, .deviation = kImageNetDeviation};
@@ -170,8 +170,8 @@ ImageReaderOptions photo_reader(const DataOptions& options, bool training) {
   return reader;
 }
 
-// The size that pictures are given: --image-size, or what the model is made for, or, where it takes
-// vectors, that of Fashion-MNIST.
+// The size that pictures are resized to: --image-size, else the model's default, or that of
+// Fashion-MNIST if the model takes vectors.
 Shape picture_shape(const DataOptions& options) {
   const Shape& sample = options.task.sample;
   const Shape usual = sample.rank() == 3 ? sample : Shape{28, 28, 1};
@@ -179,8 +179,8 @@ Shape picture_shape(const DataOptions& options) {
   return {options.image_size->height, options.image_size->width, usual[2]};
 }
 
-// Where there are no files to test on, a tenth of those to train on is kept for it. What is tested
-// on has the classes, and their numbers, of what is trained on.
+// Without a validation folder, a tenth of the training files is held out. Test samples use the
+// class numbers of the training samples.
 DataSource from_images(const std::string& name, const std::filesystem::path& folder,
                        const ImageFolders& folders, const DataOptions& options) {
   constexpr double kHeldOut = 0.1;
@@ -243,8 +243,8 @@ Files record_files(const std::filesystem::path& folder, std::initializer_list<co
   return found;
 }
 
-// TFRecord files train… and val…, validation… or test… of encoded images with labels. Labels are
-// counted in a first pass over the files.
+// TFRecord files train… and val… or test… of encoded images with labels. A first pass over the
+// files counts samples and classes.
 DataSource from_records(const std::string& name, const Files& train, const Files& test,
                         const DataOptions& options) {
   constexpr std::int64_t kShuffled = 4096;
@@ -311,7 +311,7 @@ DataSource find_data(const DataOptions& options) {
   if (options.data == "synthetic") return synthetic(options);
   const std::filesystem::path folder = options.data;
   require(std::filesystem::is_directory(folder),
-          "--data {}: there is no such folder (and it is not the word synthetic)", options.data);
+          "--data {}: there is no such folder; give a folder, or the word synthetic", options.data);
   const auto last = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
   const std::string name = last.string();
   if (datasets::is_idx_directory(folder)) {
@@ -329,9 +329,8 @@ DataSource find_data(const DataOptions& options) {
   fail<UsageError>(
       "--data {}: found nothing to train on; it needs IDX files (train-images-idx3-ubyte, "
       "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, plain or .gz), "
-      "a "
-      "binary CIFAR set, TFRecord files of encoded images (train-….tfrecord and "
-      "validation-….tfrecord), or one folder of JPEG or PNG files a class",
+      "a binary CIFAR set, TFRecord files of encoded images (train-….tfrecord and "
+      "validation-….tfrecord), or one folder of JPEG or PNG files per class",
       options.data);
 }
 
@@ -342,8 +341,7 @@ DataSource open_data(const DataOptions& options) {
   if (!source.in_memory) return source;
   require(
       !options.image_size,
-      "--image-size is for pictures in files, which are brought to it; the samples of this data "
-      "are {}",
+      "--image-size resizes pictures in files; the samples of this data have the fixed shape {}",
       source.task.sample);
   if (options.augment) {
     source.train = [samples = *source.in_memory, how = *options.augment](std::int64_t batch,

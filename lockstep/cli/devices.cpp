@@ -1,11 +1,11 @@
-// lockstep devices: what there is to compute on, and what is missing and why.
+// lockstep devices: lists the devices, and which backends are missing and why.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <fstream>
 
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/format.h"
+#include "lockstep/device/cpu/memory.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/kernels/kernel.h"
@@ -38,10 +38,6 @@ std::string vector_isa() {
 #endif
 }
 
-std::int64_t memory_bytes() {
-  return std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGE_SIZE)};
-}
-
 // The kernel that computes a plain matrix product: oneDNN's wherever oneDNN is there.
 bool has_onednn() {
   Graph graph;
@@ -60,7 +56,7 @@ std::vector<Missing> missing_backends() {
   if (!has_onednn()) {
     missing.push_back({"onednn",
                        "not found when Lockstep was built: install libdnnl-dev and build again "
-                       "(the reference kernels compute meanwhile, slowly)"});
+                       "(until then the slow reference kernels are used)"});
   }
   const GpuInventory inventory = find_gpus();
   if (inventory.gpus.empty()) missing.push_back({"cuda", inventory.why_none});
@@ -76,7 +72,7 @@ void run(const std::string& json_target) {
   json["devices"] = Json::array({{{"name", device->name()},
                                   {"kind", "cpu"},
                                   {"cores", device->cores().size()},
-                                  {"memory_bytes", memory_bytes()},
+                                  {"memory_bytes", machine_memory()},
                                   {"isa", vector_isa()},
                                   {"processor", processor()},
                                   {"kernels", has_onednn() ? "onednn, reference" : "reference"}}});
@@ -96,7 +92,7 @@ void run(const std::string& json_target) {
 
   if (!is_standard_output(json_target)) {
     fmt::print("{:<8}{:<6}{:>5} cores{:>12}  {}  {}\n", device->name(), "cpu",
-               device->cores().size(), bytes_text(static_cast<double>(memory_bytes())),
+               device->cores().size(), bytes_text(static_cast<double>(machine_memory())),
                vector_isa(), processor());
     for (const Gpu& gpu : gpus) {
       fmt::print("{:<8}{:<6}{:>5} SMs  {:>12}  {}, compute capability {}.{}\n",
@@ -114,9 +110,9 @@ void run(const std::string& json_target) {
 }  // namespace
 
 void add_devices(Program& program) {
-  Command app = program.add_command("devices", "Lists what there is to compute on.");
+  Command app = program.add_command("devices", "Lists the devices of this machine.");
   auto target = std::make_shared<std::string>();
-  app.add_option("--json", *target, "write the list to this file (-: here)");
+  app.add_option("--json", *target, "write the list to this file (-: standard output)");
   app.callback([target] { run(*target); });
 }
 

@@ -1,4 +1,4 @@
-// Draws a chart on a canvas, and writes it as a file.
+// Draws a chart on a canvas and writes it to a file.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ constexpr double kTop = 40;
 constexpr double kBottom = 46;
 constexpr double kTextSize = 9;
 constexpr int kTicks = 6;
-constexpr std::size_t kMarked = 60;  // lines of up to so many points show each as a dot
+constexpr std::size_t kMarked = 60;  // lines of at most this many points mark each with a dot
 constexpr Colour kInk = {40, 40, 40};
 constexpr Colour kGrid = {225, 225, 225};
 constexpr Colour kLines[] = {{32, 102, 168}, {217, 112, 31}, {46, 139, 87},
@@ -93,7 +93,7 @@ class PanelDrawing {
 
 void write_chart(const std::vector<Panel>& panels, const std::filesystem::path& file) {
   const std::string kind = file.extension().string();
-  require(kind == ".svg" || kind == ".png", "{}: a picture's name ends in .svg or .png",
+  require(kind == ".svg" || kind == ".png", "{}: the name of a picture must end in .svg or .png",
           file.string());
   const int height = kPanelHeight * static_cast<int>(panels.size());
   const auto canvas = kind == ".svg" ? svg_canvas(kWidth, height) : png_canvas(kWidth, height);

@@ -27,7 +27,7 @@ struct TestData {
   std::string where;
 };
 
-// A folder of pictures is taken whole: nobody trains on it here.
+// A folder of pictures is used as a whole, without a split into training and test samples.
 TestData whole_folder(const TrainedRun& run, const std::string& folder, std::int64_t batch) {
   ImageReaderOptions reader = testing_reader(run);
   ImageDirectoryOptions how{.known_classes = run.class_names,
@@ -58,8 +58,8 @@ TestData test_data(const TrainedRun& run, const EvaluateOptions& options) {
                          ? std::nullopt
                          : std::optional(image_size_by_text(run.options.image_size))});
   require(source.task.sample == run.task.sample && source.task.classes <= run.task.classes,
-          "--data {}: its samples are {} of {} classes; the run was trained on {} of {}", data,
-          source.task.sample, source.task.classes, run.task.sample, run.task.classes);
+          "--data {}: its samples have shape {} and {} classes; the run was trained on {} and {}",
+          data, source.task.sample, source.task.classes, run.task.sample, run.task.classes);
   return {.batches = source.test(options.batch),
           .samples = source.test_samples,
           .where = fmt::format("the {} test samples of {}", count_text(source.test_samples),
@@ -94,12 +94,12 @@ void add_evaluate(Program& program) {
   auto options = std::make_shared<EvaluateOptions>();
   app.add_option("run", options->run, "a run's folder (runs/last), or a checkpoint in it")
       .required();
-  app.add_option("--data", options->data, "other samples than the run's own test data: a folder");
+  app.add_option("--data", options->data, "a folder of other samples (the run's own test data)");
   add_placement(app, options->placement);
-  app.add_option("--batch", options->batch, "samples at a time")
+  app.add_option("--batch", options->batch, "samples per batch")
       .capture_default_str()
       .check(whole_number(1, 1'000'000));
-  app.add_option("--json", options->json, "write the result to this file (-: here)");
+  app.add_option("--json", options->json, "write the result to this file (-: standard output)");
   app.callback([options] { run(*options); });
 }
 

@@ -1,6 +1,6 @@
-// lockstep find-lr: which learning rates a model can be trained with. The rate grows from step to
-// step while the loss is watched (Smith, "Cyclical Learning Rates", 2017): it falls fastest where
-// the rate is right, and grows where it is too large.
+// lockstep find-lr: finds a learning rate for a model (Smith, "Cyclical Learning Rates", 2017). The
+// rate grows from step to step: the loss falls fastest at a good rate, and grows when the rate is
+// too large.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -34,8 +34,8 @@ struct FindLrOptions {
   std::string json;
 };
 
-constexpr double kSmoothing = 0.95;  // of the loss, from step to step
-constexpr double kTooLarge = 3;      // times the lowest loss: the end
+constexpr double kSmoothing = 0.95;  // exponential moving average of the loss
+constexpr double kTooLarge = 3;      // stop when the loss exceeds this many times its minimum
 constexpr int kChartWidth = 80;
 
 struct Sweep {
@@ -43,9 +43,9 @@ struct Sweep {
   std::vector<double> losses;  // smoothed
 };
 
-// Where the loss falls fastest over the logarithm of the rate; nothing where it never falls.
+// The rate at which the loss falls fastest over log(rate); nothing if it never falls.
 std::optional<double> steepest(const Sweep& sweep) {
-  // A line through this many neighbours on both sides: single steps are noisy.
+  // The slope is taken over this many neighbours on both sides: single steps are noisy.
   const std::size_t reach = std::max<std::size_t>(2, sweep.rates.size() / 20);
   const std::size_t lowest =
       static_cast<std::size_t>(std::ranges::min_element(sweep.losses) - sweep.losses.begin());
@@ -97,7 +97,8 @@ Sweep sweep_rates(Model& model, const Dataset& batches, const FindLrOptions& opt
 void run(const FindLrOptions& options) {
   check_target("--json", options.json);
   require(options.from > 0 && options.from < options.to,
-          "--from {:g} --to {:g}: the rates must be above 0, and grow", options.from, options.to);
+          "--from {:g} --to {:g}: both must be above 0, and --to above --from", options.from,
+          options.to);
   const int replicas = one_count(options.placement);
   const ZooEntry& entry = zoo_entry(options.model);
   const std::int64_t batch = global_batch(options.batch, replicas, entry.batch);
@@ -123,7 +124,7 @@ void run(const FindLrOptions& options) {
                  *best);
     } else {
       fmt::print(
-          "The loss never fell between {:g} and {:g}: try other --from and --to, or more "
+          "The loss never fell between {:g} and {:g}: try another --from and --to, or more "
           "--steps\n",
           options.from, options.to);
     }
@@ -140,14 +141,14 @@ void run(const FindLrOptions& options) {
 
 void add_find_lr(Program& program) {
   Command app =
-      program.add_command("find-lr", "Finds a learning rate: trains briefly while the rate grows.");
+      program.add_command("find-lr", "Finds a learning rate: trains briefly with a growing rate.");
   auto options = std::make_shared<FindLrOptions>();
   app.add_option("--model", options->model, "one of " + zoo_names()).capture_default_str();
   app.add_option("--data", options->data, "as in lockstep train");
   add_placement(app, options->placement);
   add_batch(app, options->batch);
-  app.add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
-  app.add_option("--seed", options->seed, "of weights and shuffling")
+  app.add_option("--optimizer", options->optimizer, "sgd, adam, … (depends on the model)");
+  app.add_option("--seed", options->seed, "seed of weights and shuffling")
       .capture_default_str()
       .check(seed_number());
   app.add_option("--from", options->from, "the first rate")
@@ -156,11 +157,11 @@ void add_find_lr(Program& program) {
   app.add_option("--to", options->to, "the last rate")
       .capture_default_str()
       .check(number(0, kMostRate));
-  app.add_option("--steps", options->steps, "how many steps to get there")
+  app.add_option("--steps", options->steps, "steps from the first rate to the last")
       .capture_default_str()
       .check(whole_number(10, 1'000'000));
-  app.add_option("--output", options->output, "write a picture: a file .png or .svg");
-  app.add_option("--json", options->json, "write the result to this file (-: here)");
+  app.add_option("--output", options->output, "also write the chart to this .png or .svg file");
+  app.add_option("--json", options->json, "write the result to this file (-: standard output)");
   app.callback([options] { run(*options); });
 }
 

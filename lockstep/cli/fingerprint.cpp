@@ -18,7 +18,7 @@ constexpr std::int64_t kReadWhole = std::int64_t{512} << 20;
 constexpr std::int64_t kSampledFiles = 1024;
 constexpr std::int64_t kBlock = std::int64_t{64} << 10;
 
-// The checksum of a stretch of a file, behind that of what came before.
+// Continues the checksum `before` with `size` bytes of a file.
 std::uint32_t checksum(std::ifstream& stream, const fs::path& file, std::int64_t begin,
                        std::int64_t size, std::uint32_t before) {
   std::string block(static_cast<std::size_t>(std::min(size, kBlock)), '\0');

@@ -1,4 +1,4 @@
-// What files hold, as a short text: two data sets with the same fingerprint are the same one.
+// A fingerprint of files: data sets with the same fingerprint are considered the same.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@ namespace lockstep::cli {
 
 struct Fingerprint {
   std::string text;    // 16 hexadecimal digits
-  std::string covers;  // what was looked at, for people
+  std::string covers;  // what was read, for people
   std::int64_t files = 0;
   std::int64_t bytes = 0;
 };
 
-// Of the files' names below `root`, their sizes and their contents; where `root` lies, and when the
-// files were written, does not count. Files of up to 512 MiB together are read whole. Of more, all
-// names and sizes count, and of 1024 files spread evenly over them the first, the middle and the
-// last 64 KiB: at most 192 MiB are read. DataError, naming the file, where one cannot be read.
+// Hashes the files' names relative to `root`, their sizes and their contents; neither the location
+// of `root` nor file times count. Up to 512 MiB in total is read completely. Beyond that, the
+// contents of 1024 evenly spaced files count, with their first, middle and last 64 KiB: at most 192
+// MiB is read. DataError, naming the file, if one cannot be read.
 Fingerprint fingerprint(const std::filesystem::path& root,
                         std::vector<std::filesystem::path> files);
 

@@ -9,7 +9,7 @@
 namespace lockstep::cli {
 namespace {
 
-// CLI11's explanations in one line.
+// CLI11's messages may have several lines.
 std::string one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   while (!text.empty() && text.back() == ' ') text.pop_back();

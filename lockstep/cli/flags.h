@@ -1,5 +1,5 @@
-// The commands of the program and their flags, over CLI11. Only flags.cpp includes CLI11: it takes
-// seconds to compile wherever it is seen.
+// The commands of the program and their flags, on top of CLI11. Only flags.cpp includes CLI11,
+// which takes seconds to compile.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ class Option;
 
 namespace lockstep::cli {
 
-// Says what is wrong with the text of a flag ("" where nothing is), and may put it more plainly.
+// Says what is wrong with a flag's value ("" if nothing is), and may rewrite it in canonical form.
 using Check = std::function<std::string(std::string& text)>;
 
-// One of these words.
+// Accepts one of these words.
 Check one_of(std::vector<std::string> words);
 
-// A flag that was added; more can be said about it.
+// A flag that was added; refines it.
 class Flag {
  public:
   explicit Flag(CLI::Option* option) : option_(option) {}
   Flag& check(const Check& check);
-  Flag& capture_default_str();  // the help shows the value that the target has now
+  Flag& capture_default_str();  // the help shows the target's current value
   Flag& delimiter(char between);
   Flag& required();
 
@@ -37,15 +37,15 @@ class Flag {
   CLI::Option* option_;
 };
 
-// Flags that were typed: "--epochs".
+// The flags that the user typed: "--epochs".
 using GivenFlags = std::set<std::string>;
 
-// A command, by reference: the program owns it.
+// A reference to a command, which the program owns.
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
-  // A name without dashes is an argument by position. The target must outlive the parsing.
+  // A name without dashes is a positional argument. The target must outlive the parsing.
   Flag add_option(const std::string& name, std::string& target, const std::string& help);
   Flag add_option(const std::string& name, int& target, const std::string& help);
   Flag add_option(const std::string& name, std::int64_t& target, const std::string& help);
@@ -57,7 +57,7 @@ class Command {
                   const std::string& help);
   Flag add_flag(const std::string& name, bool& target, const std::string& help);
 
-  // What it does; called while the program parses, once the command was named.
+  // What the command does; called by Program::parse if the command is named.
   void callback(std::function<void()> run);
   GivenFlags given() const;
 
@@ -65,7 +65,7 @@ class Command {
   CLI::App* app_;
 };
 
-// The flags do not fit: one line that says why.
+// Wrong flags; the message is one line.
 class WrongFlags : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -78,8 +78,8 @@ class Program {
 
   Command add_command(const std::string& name, const std::string& help);
   std::vector<std::string> commands() const;
-  // Runs the command that is named, or prints the help or version that is asked for. WrongFlags;
-  // and whatever the command throws.
+  // Runs the named command, or prints the help or version. Throws WrongFlags, and what the command
+  // throws.
   void parse(int argc, char** argv);
 
  private:

@@ -12,7 +12,7 @@ constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
 std::atomic<int> caught = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// A terminal that closes sends SIGHUP more than once; nobody asks for haste with it.
+// A closing terminal sends SIGHUP more than once, which must not end the process at once.
 void remember(int signal) {
   int none = 0;
   caught.compare_exchange_strong(none, signal);

@@ -1,5 +1,5 @@
-// The program `lockstep`. Wrong flags and wrong files end with one line and code 2, failures of our
-// own with code 1.
+// The program `lockstep`. Wrong flags and bad files end with one line and exit code 2, other
+// failures with exit code 1.
 #include <execinfo.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -29,12 +29,12 @@ using namespace lockstep::cli;
 int complain(const std::string& what, int code) {
   std::fflush(stdout);
   const std::string line = fmt::format("lockstep: {}\n", for_program(what));
-  std::fwrite(line.data(), 1, line.size(), stderr);  // nowhere to say it where that fails
+  std::fwrite(line.data(), 1, line.size(), stderr);  // if this fails, nothing can be reported
   return code;
 }
 
-// A file that is opened while a standard stream is closed would take its place, and what is printed
-// would go into it. What stands there now cannot be written to either, which is noticed.
+// A file opened while a standard stream is closed would take its descriptor, and output would go
+// into that file. Opens /dev/null there, in the wrong mode, so that writing to it still fails.
 void fill_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) == -1 && errno == EBADF) {
@@ -43,24 +43,24 @@ void fill_closed_streams() {
   }
 }
 
-// The C library loads what the end of a thread needs when it first needs it, and aborts where there
-// is no memory left for it: better now.
+// glibc loads libgcc_s when the first thread ends, and aborts if there is no memory left for it.
+// Calling backtrace loads it now.
 void load_early() {
   void* frame = nullptr;
   static_cast<void>(backtrace(&frame, 1));
 }
 
-// What was printed may not have got anywhere: a full disk, a pipe whose reader has gone.
+// Reports output that could not be written: a full disk, a pipe whose reader has gone.
 int finish(int code) {
   std::cout.flush();
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
   if (written || code != kOk) return code;
-  return complain("the output could not be written whole: is the disk full, or the reader gone?",
+  return complain("the output could not be written: is the disk full, or the reader gone?",
                   kFailed);
 }
 
-// glibc gives threads arenas that reserve 64 MiB of addresses each. Under ulimit -v they would
-// leave none to libraries that end the process where they get no memory.
+// glibc reserves 64 MiB of address space per thread for its arenas. Under ulimit -v that could
+// leave too little for libraries that abort when they get no memory.
 void spare_addresses() {
   rlimit most{};
   const bool limited = getrlimit(RLIMIT_AS, &most) == 0 && most.rlim_cur != RLIM_INFINITY;
@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
   spare_addresses();
   fill_closed_streams();
   load_early();
-  Program program("Trains neural networks, and says where the time goes.", "lockstep",
+  Program program("Trains neural networks and reports where the time goes.", "lockstep",
                   LOCKSTEP_VERSION);
   add_train(program);
   add_evaluate(program);
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   const std::string names = fmt::format("{}", fmt::join(known, ", "));
   if (first.empty()) return complain("name a command: " + names, kWrongUse);
   if (!first.starts_with("-") && std::ranges::count(known, first) == 0) {
-    return complain(fmt::format("there is no command {}; there are {}", first, names), kWrongUse);
+    return complain(fmt::format("there is no command {}; use one of {}", first, names), kWrongUse);
   }
   try {
     program.parse(argc, argv);

@@ -12,7 +12,7 @@
 namespace lockstep::cli {
 namespace {
 
-// What was typed, cut where it is very long.
+// What the user typed, cut off if it is very long.
 std::string shown(const std::string& text) {
   constexpr std::size_t kLongest = 24;
   if (text.empty()) return "''";
@@ -28,7 +28,7 @@ std::optional<T> read(const std::string& text) {
   return value;
 }
 
-// The text is replaced by the plain number, so that nobody reads 010 as eight.
+// Replaces the text by the number in decimal, so that CLI11 does not read 010 as octal.
 template <class T, class Accepts>
 Check checked(Accepts accepts, const std::string& range) {
   return [accepts, range](std::string& text) -> std::string {

@@ -6,8 +6,9 @@
 #include <map>
 
 #include "lockstep/cli/format.h"
-#include "lockstep/exec/steps.h"
+#include "lockstep/exec/runner.h"
 #include "lockstep/graph/op_def.h"
+#include "lockstep/graph/ops/collective.h"
 
 namespace lockstep::cli {
 namespace {
@@ -24,20 +25,21 @@ void finish(std::vector<OpRow>& rows, const std::vector<double>& flops) {
 }  // namespace
 
 std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library, const Track& track) {
-  // Steps of one name run in their order, whatever runs between them.
-  std::map<std::string_view, std::vector<std::size_t>> steps_of;
+  // Instructions of the same name run in plan order, so spans are matched from the last one back.
+  std::map<std::string_view, std::vector<std::size_t>> instructions_of;
   std::vector<std::string> names;
-  for (const PlanStep& step : plan.steps) names.push_back(span_name(plan.graph.node(step.node)));
-  for (std::size_t i = 0; i < names.size(); ++i) steps_of[names[i]].push_back(i);
+  for (const Instruction& instruction : plan.instructions)
+    names.push_back(span_name(plan.graph.node(instruction.node)));
+  for (std::size_t i = 0; i < names.size(); ++i) instructions_of[names[i]].push_back(i);
   std::map<std::string_view, std::size_t> seen;
   std::vector<std::vector<double>> times(names.size());
   const std::vector<Span> spans = track.spans();
   for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
-    const auto found = steps_of.find(span->name);
-    if (span->kind != SpanKind::Compute || found == steps_of.end()) continue;
+    const auto found = instructions_of.find(span->name);
+    if (span->kind != SpanKind::Compute || found == instructions_of.end()) continue;
     const std::size_t count = found->second.size();
-    const std::size_t behind = seen[found->first]++ % count;
-    times[found->second[count - 1 - behind]].push_back(
+    const std::size_t from_last = seen[found->first]++ % count;
+    times[found->second[count - 1 - from_last]].push_back(
         static_cast<double>(span->end_ns - span->begin_ns) * 1e-6);
   }
   std::vector<double> ms;
@@ -50,15 +52,15 @@ std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library,
   std::vector<OpRow> rows;
   std::vector<double> flops;
   for (std::size_t i = 0; i < ms.size(); ++i) {
-    const PlanStep& step = plan.steps[i];
-    const Node& node = plan.graph.node(step.node);
-    if (node.op == Op::AllReduce) continue;  // no node's time: the step's parts say it
+    const Instruction& instruction = plan.instructions[i];
+    const Node& node = plan.graph.node(instruction.node);
+    if (is_collective(node)) continue;  // counted as communication, not as a node's time
     rows.push_back({.op = std::string(op_def(node.op).name),
                     .kernel = std::string(library.find({plan.graph, node, library.context()}).name),
                     .name = node.name,
                     .calls = 1,
                     .ms = ms[i]});
-    flops.push_back(step.cost.flops);
+    flops.push_back(instruction.cost.flops);
   }
   finish(rows, flops);
   return rows;

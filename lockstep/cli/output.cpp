@@ -25,8 +25,8 @@ constexpr int kMostLinks = 40;
                   std::generic_category().message(cause));
 }
 
-// The file that a path leads to; empty where there are too many links.
-fs::path behind_links(fs::path path) {
+// The file that a path leads to; empty if there are too many links.
+fs::path resolve_links(fs::path path) {
   std::error_code error;
   for (int i = 0; i < kMostLinks; ++i) {
     if (!fs::is_symlink(path, error)) return path;
@@ -40,7 +40,7 @@ fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
-// A device, a pipe, or an open file of a process (/dev/stderr): it is written to, never replaced.
+// A device, a pipe, or an open file of a process (/dev/stderr): written to, never replaced.
 bool is_special(const fs::path& target) {
   std::error_code error;
   if (fs::exists(target, error) && !fs::is_regular_file(target, error)) return true;
@@ -85,12 +85,12 @@ void check_target(const char* flag, const std::string& target) {
             std::generic_category().message(errno));
     return;
   }
-  const fs::path file = behind_links(target);
+  const fs::path file = resolve_links(target);
   require(!file.empty(), "{} {}: its links lead nowhere", flag, target);
   require(access(folder_of(file).c_str(), W_OK | X_OK) == 0,
           "{} {}: the folder {} cannot be written to", flag, target, folder_of(file).string());
   try {
-    const FileWriter begun(file);  // nothing is left of it
+    const FileWriter trial(file);  // removed again when it goes out of scope
   } catch (const DataError& error) {
     fail<UsageError>("{} {}", flag, error.what());
   }
@@ -105,7 +105,7 @@ void write_target(const char* flag, const std::string& target, const std::string
   } else {
     const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
     try {
-      write_file(behind_links(target), std::span(&bytes, 1));
+      write_file(resolve_links(target), std::span(&bytes, 1));
     } catch (const DataError& error) {
       fail<DataError>("{} {}", flag, error.what());
     }
@@ -114,7 +114,7 @@ void write_target(const char* flag, const std::string& target, const std::string
 
 void write_json(const Json& json, const std::string& target) {
   if (target.empty()) return;
-  // Names of files may hold bytes that are not UTF-8.
+  // File names may hold bytes that are not UTF-8.
   const int indent = is_standard_output(target) ? -1 : 2;
   write_target("--json", target,
                json.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n");

@@ -12,15 +12,16 @@ using Json = nlohmann::ordered_json;
 // "-" and the system's own names for it, such as /dev/stdout.
 bool is_standard_output(const std::string& target);
 
-// UsageError, at once, where what a flag names cannot be written: not after an hour of work.
+// UsageError if the target of a flag cannot be written. Called before the work starts, so that a
+// wrong path does not cost an hour.
 void check_target(const char* flag, const std::string& target);
 
-// Writes the text to what a flag names: the standard output; a file, through symbolic links, whole
-// or not at all; anything else (a device, a pipe) as it is. DataError, naming flag and target,
-// where that fails.
+// Writes the text to the target of a flag: to standard output; to a file, following symbolic links,
+// whole or not at all; or straight to a device or a pipe. DataError, naming flag and target, if
+// that fails.
 void write_target(const char* flag, const std::string& target, const std::string& text);
 
-// Writes a result where --json asked for it; an empty target asks for nothing.
+// Writes a result to the target of --json; does nothing if that is empty.
 void write_json(const Json& json, const std::string& target);
 
 }  // namespace lockstep::cli

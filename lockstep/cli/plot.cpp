@@ -1,5 +1,5 @@
-// lockstep plot: how the numbers of a run, or of several, went over the epochs; in the terminal, or
-// as a picture.
+// lockstep plot: draws the metrics of one or more runs over the epochs, in the terminal or as a
+// picture.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <sys/ioctl.h>
@@ -27,8 +27,8 @@ struct PlotOptions {
   std::string json;
 };
 
-// What metrics.csv holds: values by name and epoch. An epoch that a resumed run did again counts as
-// it was the last time.
+// The contents of metrics.csv: values by name and epoch. If a resumed run repeated an epoch, the
+// last values count.
 struct RunNumbers {
   std::string name;
   std::vector<std::string> columns;                          // in the file's order
@@ -42,7 +42,7 @@ std::vector<std::string> cells_of(const std::string& line) {
   return cells;
 }
 
-// Nothing where the cell holds no number (or an empty one).
+// Nothing if the cell is empty or not a number.
 std::optional<double> number_in(const std::string& cell) {
   if (cell == "nan" || cell == "-nan") return std::numeric_limits<double>::quiet_NaN();
   double value = 0;
@@ -57,8 +57,8 @@ RunNumbers read_run(const std::string& run) {
   std::ifstream stream(file);
   if (!stream) {
     fail<UsageError>(
-        "plot {}: there is no {}; name the folder of a run (lockstep train makes one "
-        "below runs/)",
+        "plot {}: there is no {}; name the folder of a run (lockstep train creates one "
+        "in runs/)",
         run, file.string());
   }
   std::filesystem::path folder = file.parent_path();
@@ -71,27 +71,27 @@ RunNumbers read_run(const std::string& run) {
   std::getline(stream, line);
   const std::vector<std::string> names = cells_of(line);
   if (names.empty() || names.front() != "epoch") {
-    fail<DataError>("{} does not begin with the names of a run's numbers (epoch,…)", file.string());
+    fail<DataError>("{} does not begin with the names of the columns (epoch,…)", file.string());
   }
   numbers.columns.assign(names.begin() + 1, names.end());
   for (std::int64_t row = 2; std::getline(stream, line); ++row) {
     const std::vector<std::string> cells = cells_of(line);
     const auto epoch = cells.empty() ? std::nullopt : number_in(cells.front());
     if (!epoch || cells.size() > names.size()) {
-      fail<DataError>("{}, line {}: this is no row of {} numbers", file.string(), row,
+      fail<DataError>("{}, line {}: this is not a row of {} numbers", file.string(), row,
                       names.size());
     }
     for (std::size_t i = 1; i < cells.size(); ++i) {
       if (cells[i].empty()) continue;
       const auto value = number_in(cells[i]);
       if (!value) {
-        fail<DataError>("{}, line {}: '{}' is no number", file.string(), row, cells[i]);
+        fail<DataError>("{}, line {}: '{}' is not a number", file.string(), row, cells[i]);
       }
       numbers.of[names[i]][static_cast<std::int64_t>(*epoch) + 1] = *value;
     }
   }
   if (numbers.of.empty()) {
-    fail<DataError>("{} has no epoch yet; plot it when the first one is over", file.string());
+    fail<DataError>("{} has no epoch yet; plot it after the first one", file.string());
   }
   return numbers;
 }
@@ -101,7 +101,7 @@ bool is_shown_by_default(const std::string& column) {
          !column.starts_with("val_");
 }
 
-// A panel for each number, with its val_ beside it, for every run.
+// A panel per metric, with one line per run for the metric and one for its val_ counterpart.
 std::vector<Panel> panels_of(const std::vector<RunNumbers>& runs,
                              const std::vector<std::string>& metrics) {
   std::vector<std::string> titles = metrics;
@@ -128,7 +128,7 @@ std::vector<Panel> panels_of(const std::vector<RunNumbers>& runs,
         panel.series.push_back(std::move(series));
       }
     }
-    require(!panel.series.empty(), "--metric {}: the run has {}", title,
+    require(!panel.series.empty(), "--metric {}: the run only has {}", title,
             fmt::join(runs.front().columns, ", "));
     panels.push_back(std::move(panel));
   }
@@ -170,13 +170,14 @@ void run(const PlotOptions& options) {
 
 void add_plot(Program& program) {
   Command app =
-      program.add_command("plot", "Draws how loss and metrics of a run went, or of several.");
+      program.add_command("plot", "Draws loss and metrics of one or more runs over the epochs.");
   auto options = std::make_shared<PlotOptions>();
   app.add_option("run", options->runs, "a run's folder, or several to compare").required();
   app.add_option("--metric", options->metrics, "what to draw: loss,accuracy,lr,… (loss, metrics)")
       .delimiter(',');
-  app.add_option("--output", options->output, "write a picture: a file .png or .svg (here)");
-  app.add_option("--json", options->json, "write the numbers to this file (-: here)");
+  app.add_option("--output", options->output,
+                 "write the chart to this .png or .svg file (drawn in the terminal)");
+  app.add_option("--json", options->json, "write the numbers to this file (-: standard output)");
   app.callback([options] { run(*options); });
 }
 

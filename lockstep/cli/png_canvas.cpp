@@ -1,5 +1,5 @@
-// A picture as PNG. Lines are drawn by distance: a pixel is covered as far as it lies within half a
-// line's width, which makes edges smooth. Letters are strokes on a grid of 5 × 7 points.
+// A PNG picture. The coverage of a pixel follows from its distance to the line, which makes edges
+// smooth. Letters are strokes on a grid of 5 × 7 points.
 #include <png.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace lockstep::cli {
 namespace {
 
-// The strokes of a letter: pairs of digits are points (x from 0 to 4, y from 0, the top, to 6), a
-// bar begins a new stroke.
+// The strokes of a letter: pairs of digits are points (x from 0 to 4, y from 0 at the top to 6), a
+// bar starts a new stroke.
 struct Glyph {
   char letter;
   std::string_view strokes;
@@ -68,7 +68,7 @@ constexpr Glyph kGlyphs[] = {
     {')', "10 32 34 16"},
     {'%', "06 40|00 11|35 46"},
 };
-// Of letters that have no strokes: a box.
+// Drawn for letters that are not in the table: a box.
 constexpr std::string_view kUnknown = "00 40 46 06 00";
 constexpr double kGridWidth = 4;
 constexpr double kGridHeight = 6;
@@ -163,7 +163,7 @@ class PngCanvas final : public Canvas {
     }
   }
 
-  static constexpr double kStroke = 1.3;  // of letters
+  static constexpr double kStroke = 1.3;  // line width of letters
 
   int width_;
   int height_;

@@ -1,4 +1,4 @@
-// lockstep predict: what a trained run says of pictures.
+// lockstep predict: classifies pictures with a trained run.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -34,11 +34,11 @@ bool is_picture(const fs::path& file) {
 
 struct Pictures {
   std::vector<fs::path> files;
-  std::vector<std::int64_t> named;  // by the user: each must be read
-  std::vector<std::int64_t> found;  // in folders: what is no picture is passed over
+  std::vector<std::int64_t> named;  // files that the user named: each must be readable
+  std::vector<std::int64_t> found;  // files in folders: what cannot be read is skipped
 };
 
-// Files as named, and the pictures in folders, sorted.
+// Named files in their order, and the pictures in folders, sorted.
 Pictures find_pictures(const std::vector<std::string>& inputs) {
   Pictures pictures;
   std::vector<fs::path>& files = pictures.files;
@@ -84,9 +84,9 @@ std::vector<Guess> best_guesses(std::span<const float> logits, std::size_t top) 
   return guesses;
 }
 
-using Guesses = std::vector<std::vector<Guess>>;  // of each file; none where it was not read
+using Guesses = std::vector<std::vector<Guess>>;  // per file; empty if it could not be read
 
-// Fills in the guesses for the files with these numbers.
+// Fills in the guesses for the files at the indices `chosen`.
 void guess(TrainedRun& run, const std::vector<fs::path>& files,
            const std::vector<std::int64_t>& chosen, OnError on_error, const PredictOptions& options,
            Guesses& guesses) {
@@ -119,8 +119,8 @@ Guesses guess_all(TrainedRun& run, const Pictures& pictures, const PredictOption
   guess(run, pictures.files, pictures.found, OnError::Skip, options, guesses);
   const bool none = std::ranges::all_of(guesses, [](const auto& each) { return each.empty(); });
   if (none) {
-    fail<DataError>("none of the {} files can be read as a picture; the first is {}",
-                    guesses.size(), pictures.files.front().string());
+    fail<DataError>("none of the {} files is a readable picture; the first is {}", guesses.size(),
+                    pictures.files.front().string());
   }
   return guesses;
 }
@@ -155,7 +155,7 @@ void run(const PredictOptions& options) {
   Json json = {{"predictions", std::move(predictions)}};
   if (!unread.empty()) {
     fmt::print(stderr,
-               "lockstep: warning: passed over {} of {} files, which cannot be read as pictures; "
+               "lockstep: warning: skipped {} of {} files, which are not readable pictures; "
                "the first is {}\n",
                unread.size(), files.size(), unread.front().get_ref<const std::string&>());
     json["unread"] = std::move(unread);
@@ -166,19 +166,19 @@ void run(const PredictOptions& options) {
 }  // namespace
 
 void add_predict(Program& program) {
-  Command app = program.add_command("predict", "Says what a trained run sees in pictures.");
+  Command app = program.add_command("predict", "Classifies pictures with a trained run.");
   auto options = std::make_shared<PredictOptions>();
   app.add_option("run", options->run, "a run's folder (runs/last), or a checkpoint in it")
       .required();
   app.add_option("inputs", options->inputs, "pictures (JPEG, PNG), or folders of them").required();
-  app.add_option("--top", options->top, "how many classes to show for each")
+  app.add_option("--top", options->top, "classes to show per picture")
       .capture_default_str()
       .check(whole_number(1, 1'000'000));
   add_placement(app, options->placement);
-  app.add_option("--batch", options->batch, "pictures at a time")
+  app.add_option("--batch", options->batch, "pictures per batch")
       .capture_default_str()
       .check(whole_number(1, 1'000'000));
-  app.add_option("--json", options->json, "write the result to this file (-: here)");
+  app.add_option("--json", options->json, "write the result to this file (-: standard output)");
   app.callback([options] { run(*options); });
 }
 

@@ -13,18 +13,18 @@ namespace lockstep::cli {
 namespace {
 
 constexpr double kRatePer256 = 0.1;
-// Decoupled from the gradient: what 0.0001 in the gradient comes to with momentum 0.9.
+// Decoupled weight decay; equals 0.0001 in the gradient with momentum 0.9.
 constexpr double kResNetDecay = 1e-3;
 constexpr double kWarmUpEpochs = 5;
-constexpr double kWarmUpPart = 0.1;  // of the run, at most
+constexpr double kWarmUpPart = 0.1;  // the longest warm-up, as a fraction of the run
 constexpr double kLastOfExponential = 0.01;
-// Where the rate falls to a tenth, as parts of the run: epochs 30, 60 and 80 of 90.
+// When the rate falls to a tenth, as fractions of the run: epochs 30, 60 and 80 of 90.
 constexpr std::array<double, 3> kSteps = {1.0 / 3, 2.0 / 3, 8.0 / 9};
 
 struct NamedSchedule {
   const char* name;
   const char* text;
-  // Of the rate after the warm-up, over so many steps.
+  // `rate` is the peak; `steps` counts those after the warm-up.
   Schedule (*make)(double rate, std::int64_t steps, WarmUp warm_up);
 };
 
@@ -68,7 +68,7 @@ constexpr NamedSchedule kSchedules[] = {
 const NamedSchedule& schedule_by_name(const std::string& name) {
   const auto* found = std::ranges::find_if(
       kSchedules, [&](const NamedSchedule& each) { return each.name == name; });
-  require(found != std::end(kSchedules), "--schedule {}: there is no such schedule; there are {}",
+  require(found != std::end(kSchedules), "--schedule {}: there is no such schedule; use one of {}",
           name, schedule_names());
   return *found;
 }
@@ -77,7 +77,7 @@ const NamedSchedule& schedule_by_name(const std::string& name) {
 struct Choice {
   bool resnet = false;  // the usual recipe of ResNets
   double base = 0;      // the rate for one replica
-  double factor = 1;    // what the number of replicas makes of it
+  double factor = 1;    // scaling for the number of replicas
   std::string rate_text;
 };
 
@@ -96,7 +96,7 @@ Choice choose_rate(const ZooEntry& entry, const RecipeOptions& options) {
     }
     return choice;
   }
-  // The batch says it all, unless a rule for the replicas is asked for.
+  // The rate follows the global batch, unless a scaling rule for replicas was asked for.
   const auto batch = static_cast<double>(options.global_batch);
   const bool by_replica = scaling != RateScaling::None;
   choice.base = kRatePer256 * (by_replica ? batch / options.replicas : batch) / 256;
@@ -105,13 +105,13 @@ Choice choose_rate(const ZooEntry& entry, const RecipeOptions& options) {
   return choice;
 }
 
-// In steps; 0 where there is none.
+// 0: no warm-up.
 std::int64_t warm_up_steps(const RecipeOptions& options, const Choice& choice) {
   const bool usual = choice.resnet || choice.factor != 1.0;
   const double asked = options.warm_up_epochs.value_or(usual ? kWarmUpEpochs : 0.0);
   if (asked == 0.0) return 0;
   require(options.steps_per_epoch > 0,
-          "--warm-up-epochs: the length of an epoch is not known; give --steps");
+          "--warm-up-epochs: the length of an epoch is unknown; give --steps");
   double epochs = asked;
   if (choice.resnet && !options.warm_up_epochs) {
     epochs = std::min(epochs, kWarmUpPart * static_cast<double>(options.epochs));
@@ -138,16 +138,15 @@ Recipe make_recipe(const ZooEntry& entry, const RecipeOptions& options) {
   const NamedSchedule& schedule = schedule_by_name(name);
   const std::int64_t warm_up = warm_up_steps(options, choice);
   const std::int64_t all = options.steps_per_epoch * options.epochs;
-  require(
-      all > 0 || name == "constant",
-      "--schedule {}: the length of an epoch is not known; give --steps, or --schedule constant",
-      name);
+  require(all > 0 || name == "constant",
+          "--schedule {}: the length of an epoch is unknown; give --steps, or --schedule constant",
+          name);
   Recipe recipe;
   recipe.rate = choice.base * choice.factor;
   recipe.base = choice.base;
   recipe.how = choice.rate_text;
   if (warm_up > 0) {
-    recipe.how += fmt::format(", reached over the first {} steps", count_text(warm_up));
+    recipe.how += fmt::format(", warm-up over the first {} steps", count_text(warm_up));
   }
   recipe.how += schedule.text;
   std::optional<double> decay = options.weight_decay;
@@ -158,9 +157,9 @@ Recipe make_recipe(const ZooEntry& entry, const RecipeOptions& options) {
       schedule.make(recipe.rate, std::max<std::int64_t>(1, all - warm_up), rise), decay);
   if (decay && *decay > 0) {
     recipe.optimizer.exclude_from_weight_decay({"gamma", "beta", "bias"});
-    recipe.how += fmt::format(", weight decay {:g} but on norms and biases", *decay);
+    recipe.how += fmt::format(", weight decay {:g} except on norms and biases", *decay);
   }
-  if (entry.name.starts_with("resnet")) recipe.how += ", blocks start as their shortcuts";
+  if (entry.name.starts_with("resnet")) recipe.how += ", residual branches start at zero";
   return recipe;
 }
 

@@ -28,14 +28,14 @@ std::string cause(int number) {
   return std::generic_category().message(number);
 }
 
-// Without "." and a slash at the end, which hide a path's last name.
+// Removes "." and a trailing slash, so that filename() is the last name of the path.
 fs::path tidy(const fs::path& path) {
   fs::path tidied = path.lexically_normal();
   if (!tidied.has_filename() && tidied.has_parent_path()) tidied = tidied.parent_path();
   return tidied;
 }
 
-bool lies_in_runs(const fs::path& path) {
+bool is_in_runs(const fs::path& path) {
   std::error_code error;
   const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
   return fs::equivalent(parent, kRuns, error) || parent == kRuns;
@@ -50,17 +50,17 @@ bool holds_nothing(const fs::path& folder) {
                              [](const auto& entry) { return entry.path().filename() == kLock; });
 }
 
-// False where it is there already.
+// False if it exists already.
 bool make_folder(const fs::path& folder) {
   std::error_code error;
   if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
   if (!error && mkdir(folder.c_str(), 0777) == 0) return true;
   const int number = error ? error.value() : errno;
   if (number == EEXIST && fs::is_directory(folder)) return false;
-  fail<DataError>("the run's folder {} cannot be made: {}", folder.string(), cause(number));
+  fail<DataError>("the run's folder {} cannot be created: {}", folder.string(), cause(number));
 }
 
-// A folder of its own, whoever else makes one in the same second.
+// A new folder, even if another process creates one in the same second.
 fs::path make_fresh_folder() {
   const std::string stamp = fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
   fs::path folder = fs::path(kRuns) / stamp;
@@ -82,7 +82,7 @@ FolderLock::FolderLock(const fs::path& folder) {
     const std::string process = fmt::format("{}\n", getpid());
     const bool named =
         ftruncate(descriptor_, 0) == 0 && write(descriptor_, process.data(), process.size()) > 0;
-    static_cast<void>(named);  // only for the message below
+    static_cast<void>(named);  // only used in the message below
     return;
   }
   const int number = errno;
@@ -123,7 +123,7 @@ void RunFolder::find_source(const std::string& resume) {
     source_ = named;
     if (fs::is_symlink(source_)) source_ = source_.parent_path() / fs::read_symlink(source_);
     resumed_ = source_ / "checkpoint.safetensors";
-    // A run that ended before it first saved begins anew.
+    // A run that ended before its first checkpoint starts from the beginning.
     if (!fs::exists(resumed_) && fs::exists(source_record())) resumed_.clear();
   } else {
     resumed_ = named;
@@ -135,13 +135,13 @@ void RunFolder::find_source(const std::string& resume) {
 }
 
 void RunFolder::check_run_dir() const {
-  require(path_.filename() != kLast || !lies_in_runs(path_),
-          "--run-dir {}: this name is kept for the link to the last run; give another folder",
+  require(path_.filename() != kLast || !is_in_runs(path_),
+          "--run-dir {}: this name is reserved for the link to the last run; give another folder",
           path_.string());
   if (!fs::exists(path_)) return;
   require(fs::is_directory(path_), "--run-dir {}: this is not a folder", path_.string());
   require(!is_run(path_),
-          "--run-dir {}: there is a run in it already: go on with --resume {}, or give another "
+          "--run-dir {}: it already contains a run: continue it with --resume {}, or give another "
           "folder",
           path_.string(), path_.string());
   require(holds_nothing(path_),
@@ -149,7 +149,7 @@ void RunFolder::check_run_dir() const {
 }
 
 void RunFolder::create() {
-  if (lock_) return;  // a run that goes on
+  if (lock_) return;  // a resumed run
   if (path_.empty()) {
     path_ = make_fresh_folder();
     made_ = true;
@@ -157,13 +157,13 @@ void RunFolder::create() {
     made_ = make_folder(path_);
   }
   lock_.emplace(path_);
-  check_run_dir();  // somebody may have been here meanwhile
+  check_run_dir();  // another process may have used the folder since the constructor
 }
 
 void RunFolder::keep() {
   made_ = false;
-  if (!lies_in_runs(path_)) return;
-  // A new link renamed over the old one: there is never a moment without a last run.
+  if (!is_in_runs(path_)) return;
+  // A new link is renamed over the old one, so that runs/last always exists.
   std::error_code error;
   const fs::path link = fs::path(kRuns) / kLast;
   const fs::path fresh = fs::path(kRuns) / fmt::format(".{}-{}", kLast, path_.filename().string());
@@ -177,7 +177,7 @@ RunFolder::~RunFolder() {
   if (!made_ || !lock_) return;
   std::error_code ignored;
   fs::remove(path_ / kLock, ignored);
-  fs::remove(path_, ignored);  // unless something is in it
+  fs::remove(path_, ignored);  // fails if something is in it, which is intended
 }
 
 fs::path RunFolder::record() const {

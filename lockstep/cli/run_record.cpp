@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kFormat = "lockstep run";
 constexpr int kVersion = 1;
-constexpr int kDeepest = 16;  // objects in objects
+constexpr int kDeepest = 16;  // nesting depth
 constexpr std::uintmax_t kLargest = std::uintmax_t{64} << 20;
 
 std::string now() {
@@ -34,7 +34,7 @@ Json command_line() {
   return words;
 }
 
-// Null for what this build does not have.
+// Null for a library that this build does not have.
 Json version_or_null(const std::string& version) {
   return version.empty() ? Json(nullptr) : Json(version);
 }
@@ -55,7 +55,7 @@ Json program() {
   return json;
 }
 
-// Text from anywhere may hold bytes that are not UTF-8; they are replaced.
+// Replaces bytes that are not UTF-8: paths may hold any.
 std::string text_of(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -101,7 +101,7 @@ std::optional<Json> read_record(const fs::path& file) {
       return true;
     });
   } catch (const nlohmann::json::exception&) {
-    fail<DataError>("{}: this is not a whole record of a run{}", file.string(), rest);
+    fail<DataError>("{}: the run's record is incomplete or damaged{}", file.string(), rest);
   }
   const auto is = [&](const char* key, const auto& value) {
     const auto found = record.find(key);
@@ -112,7 +112,7 @@ std::optional<Json> read_record(const fs::path& file) {
   }
   const Json& version = record_part(record, "format_version", file);
   if (!version.is_number_integer() || version.get<std::int64_t>() != kVersion) {
-    fail<DataError>("{}: it has the format version {}, and this program reads {}: use a newer one",
+    fail<DataError>("{}: it has format version {}, but this program reads {}: use a newer one",
                     file.string(), version.dump(), kVersion);
   }
   for (const char* part : {"options", "data", "state"}) {

@@ -2,17 +2,22 @@
 
 #include "lockstep/base/random.h"
 #include "lockstep/passes/precision.h"
+#include "lockstep/train/strategy_impl.h"
 
 namespace lockstep::cli {
 namespace {
 
-// Noise, and labels from all classes.
-Batch synthetic_batch(const Task& task, std::int64_t size, std::uint64_t seed) {
+Shape batch_shape(const Task& task, std::int64_t size) {
   std::vector<std::int64_t> dims(task.sample.dims().begin(), task.sample.dims().end());
   dims.insert(dims.begin(), size);
+  return Shape(std::move(dims));
+}
+
+// Noise, and labels from all classes.
+Batch synthetic_batch(const Task& task, std::int64_t size, std::uint64_t seed) {
   Batch batch;
-  batch.inputs.emplace_back(DType::F32, Shape(std::move(dims)));
-  // Uniform numbers of deviation 1: as good as normal ones here, and drawn ten times as fast.
+  batch.inputs.emplace_back(DType::F32, batch_shape(task, size));
+  // Uniform with standard deviation 1: as good as normal here, and ten times as fast to draw.
   RandomSequence random(seed, 1);
   for (float& value : batch.inputs[0].values<float>()) value = (random.uniform() - 0.5f) * 3.464f;
   batch.labels = Tensor(DType::I32, Shape{size});
@@ -24,30 +29,51 @@ Batch synthetic_batch(const Task& task, std::int64_t size, std::uint64_t seed) {
 
 }  // namespace
 
-StepRun::StepRun(const Strategy& strategy, const StepRunOptions& options)
-    : session_({.replicas = strategy.impl().replicas, .seed = options.seed}),
+ZooStep::ZooStep(const StepRunOptions& options)
+    : task_(zoo_entry(options.model).task),
       loss_(SparseCategoricalCrossentropy({.from_logits = true})),
-      loss_mean_(LossMean("loss")) {
+      loss_mean_(LossMean("loss")),
+      seed_(options.seed),
+      precision_(precision_by_name("--precision", options.precision)) {
   const ZooEntry& entry = zoo_entry(options.model);
-  network_ = entry.make(entry.task);
+  network_ = entry.make(task_);
   optimizer_ = choose_optimizer(entry, options.optimizer, options.learning_rate);
-  const std::optional<DType> precision = precision_by_name("--precision", options.precision);
-  if (precision == DType::F16) optimizer_ = optimizer_.with_loss_scale();
-  const std::int64_t samples = options.batch * session_.size();
-  const Batch batch = synthetic_batch(entry.task, samples, options.seed);
-  const StepRecipe recipe{.network = *network_,
-                          .loss = loss_,
-                          .optimizer = optimizer_,
-                          .loss_mean = loss_mean_,
-                          .metrics = {},
-                          .weighted_metrics = {},
-                          .seed = options.seed,
-                          .precision = precision};
-  const StepSignature signature{.mode = StepMode::Train,
-                                .inputs = {{DType::F32, batch.inputs[0].shape()}},
-                                .labels = {DType::I32, batch.labels.shape()}};
-  step_ = &cache_.get(session_, recipe, signature, split_evenly(samples, session_.size()));
-  step_->run(session_, batch);
+  if (precision_ == DType::F16) optimizer_ = optimizer_.with_loss_scale();
+}
+
+StepRecipe ZooStep::recipe() const {
+  return {.network = *network_,
+          .loss = loss_,
+          .optimizer = optimizer_,
+          .loss_mean = loss_mean_,
+          .metrics = {},
+          .weighted_metrics = {},
+          .seed = seed_,
+          .precision = precision_};
+}
+
+StepRequest ZooStep::request(const World& world, std::int64_t samples) const {
+  return request_step(world, optimizer_,
+                      {.mode = StepMode::Train,
+                       .inputs = {{DType::F32, batch_shape(task_, samples)}},
+                       .labels = {DType::I32, Shape{samples}}},
+                      split_evenly(samples, world.size()));
+}
+
+std::vector<Plan> plan_step(const Strategy& strategy, const StepRunOptions& options) {
+  const ZooStep step(options);
+  Session session({.world = impl_of(strategy).world, .seed = options.seed});
+  return plan_step(session, step.recipe(),
+                   step.request(session.world(), options.batch * session.world().size()));
+}
+
+StepRun::StepRun(const Strategy& strategy, const StepRunOptions& options)
+    : session_({.world = impl_of(strategy).world, .seed = options.seed}), model_(options) {
+  const std::int64_t samples = options.batch * session_.world().size();
+  const Batch batch = synthetic_batch(model_.task(), samples, options.seed);
+  step_ =
+      &compile_step(cache_, session_, model_.recipe(), model_.request(session_.world(), samples));
+  run_step(*step_, session_, batch);
   step_->wait();
 }
 

@@ -1,4 +1,4 @@
-// One training step of a model by name, outside fit: what `plan` prints and `bench` times.
+// One training step of a named model, outside fit: what `plan` prints and `bench` times.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include "lockstep/cli/zoo.h"
 #include "lockstep/nn/loss.h"
 #include "lockstep/nn/metric.h"
-#include "lockstep/train/session.h"
-#include "lockstep/train/step.h"
+#include "lockstep/runtime/session.h"
+#include "lockstep/train/model_step.h"
 #include "lockstep/train/strategy.h"
 
 namespace lockstep::cli {
@@ -17,36 +17,58 @@ namespace lockstep::cli {
 struct StepRunOptions {
   std::string model = "mlp";
   std::int64_t batch = 32;
-  std::string optimizer = "";  // empty: what suits the model
+  std::string optimizer = "";  // empty: depends on the model
   std::optional<double> learning_rate = {};
   std::uint64_t seed = 0;
   std::string precision = "float32";
 };
 
-class StepRun {
+// The model, and what else a step is traced from.
+class ZooStep {
  public:
-  // Traces, plans, makes the executors and runs a first step; synthetic samples, `batch` for each
-  // replica, then lie in their inputs.
-  StepRun(const Strategy& strategy, const StepRunOptions& options);
-
-  void run();
-  // Until all that was run is over.
-  void wait() { step_->wait(); }
-  const Plan& plan() const { return step_->plan(); }
-  std::size_t peak_bytes() const { return step_->peak_bytes(); }
-  // Of each step of the first replica's plan; the model is worth nothing afterwards.
-  std::vector<double> profile() { return step_->replicas.front()->executor().profile(); }
-  Session& session() { return session_; }
-  double loss() const { return step_->loss_sum() / step_->weight(); }
+  explicit ZooStep(const StepRunOptions& options);
+  StepRecipe recipe() const;
+  // For a global batch of so many samples.
+  StepRequest request(const World& world, std::int64_t samples) const;
+  const Task& task() const { return task_; }
 
  private:
-  Session session_;
+  Task task_;
   std::shared_ptr<Network> network_;
   Loss loss_;
   Metric loss_mean_;
   Optimizer optimizer_;
+  std::uint64_t seed_;
+  std::optional<DType> precision_;
+};
+
+// The plans of the step, one for each replica. Nothing runs, and nothing is allocated.
+std::vector<Plan> plan_step(const Strategy& strategy, const StepRunOptions& options);
+
+class StepRun {
+ public:
+  // Traces, plans, creates the executors and runs a first step, which copies `batch` synthetic
+  // samples per replica into the executors' inputs.
+  StepRun(const Strategy& strategy, const StepRunOptions& options);
+
+  void run();
+  // Blocks until all steps are done.
+  void wait() { step_->wait(); }
+  const Plan& plan() const { return step_->plan(); }
+  std::size_t peak_bytes() const { return session_.resident_bytes(); }
+  // On a GPU, the milliseconds of each instruction of the first rank's plan, after which the
+  // model's values are garbage; empty on CPUs.
+  std::vector<double> profile() { return step_->ranks.front()->executor().profile(); }
+  Session& session() { return session_; }
+  double loss() {
+    return step_->sum(session_, kLossSumOutput) / step_->sum(session_, kWeightOutput);
+  }
+
+ private:
+  Session session_;
+  ZooStep model_;
   StepCache cache_;
-  Step* step_ = nullptr;
+  CompiledStep* step_ = nullptr;
 };
 
 }  // namespace lockstep::cli

@@ -1,4 +1,4 @@
-// A picture as SVG, which browsers and documents show at any size.
+// An SVG picture.
 #include <fmt/format.h>
 
 #include "lockstep/cli/canvas.h"

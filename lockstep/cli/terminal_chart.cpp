@@ -1,4 +1,4 @@
-// Charts in characters: every line has a sign of its own, and points in between are joined.
+// Charts made of characters: every line has its own symbol, and dots connect its points.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// lockstep train: a model by name, trained on a folder of data.
+// lockstep train: trains a named model on a folder of data.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -20,21 +20,21 @@
 #include "lockstep/cli/train_options.h"
 #include "lockstep/cli/zoo.h"
 #include "lockstep/device/cuda/cuda_device.h"
+#include "lockstep/distribute/pieces.h"
 #include "lockstep/profile/trace.h"
-#include "lockstep/strategy/share.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/model.h"
-#include "lockstep/train/replicas.h"
+#include "lockstep/train/strategy_impl.h"
 
 namespace lockstep::cli {
 namespace {
 
 using Options = TrainOptions;
 
-// Synthetic data holds this many batches, at least.
+// Synthetic data has this many batches.
 constexpr std::int64_t kSyntheticBatches = 16;
 
-// The logs of an epoch as the contract has them: metrics apart from losses, validation apart.
+// The logs of an epoch as --json promises them: metrics separate from losses, validation separate.
 Json epoch_json(const EpochLog& epoch) {
   Json json = {{"epoch", epoch.epoch}};
   Json metrics = Json::object();
@@ -54,10 +54,10 @@ Json epoch_json(const EpochLog& epoch) {
   return json;
 }
 
-// How a run ended, found out once, so that everything that tells of it agrees.
+// How a run ended. Determined once, so that all reports of it agree.
 struct Ending {
-  int signal = 0;                         // that interrupted it; 0: none did
-  std::optional<std::string> checkpoint;  // nothing where it has not saved yet
+  int signal = 0;                         // the signal that interrupted it, or 0
+  std::optional<std::string> checkpoint;  // none: nothing was saved yet
 };
 
 Json attribution_json(const Attribution& attribution) {
@@ -101,7 +101,6 @@ Json result_json(const Options& options, const Strategy& strategy, std::int64_t 
   return json;
 }
 
-// What the flags and the model make of the rate, the schedule and the decay.
 Recipe recipe_of(const Options& options, std::int64_t samples) {
   const std::int64_t batch = options.batch.global;
   return make_recipe(
@@ -127,32 +126,31 @@ std::string what_it_is(const Device& device) {
 
 // "global batch 128 = 2 replicas × 64; cpu:0 (1 core), cpu:1 (1 core)"
 std::string placement_text(const Strategy& strategy, std::int64_t batch) {
-  const Replicas& replicas = *strategy.impl().replicas;
+  const World& world = *impl_of(strategy).world;
   std::string where;
-  for (int r = 0; r < replicas.size(); ++r) {
-    const Device& device = replicas.device(r);
+  for (int r = 0; r < world.local_size(); ++r) {
+    const Device& device = world.device(r);
     where += fmt::format("{}{} ({})", r > 0 ? ", " : "", device.name(), what_it_is(device));
   }
-  if (replicas.size() == 1) return fmt::format("batch {}, {}\n", batch, where);
-  const std::vector<Piece> pieces = split_evenly(batch, replicas.size());
+  if (world.size() == 1) return fmt::format("batch {}, {}\n", batch, where);
+  const std::vector<Piece> pieces = split_evenly(batch, world.size());
   std::string each = std::to_string(pieces.front().size());
   if (pieces.back().size() != pieces.front().size()) {
     for (std::size_t r = 1; r < pieces.size(); ++r) each += fmt::format(", {}", pieces[r].size());
   }
-  return fmt::format("global batch {} = {} replicas × {}; {}\n", batch, replicas.size(), each,
-                     where);
+  return fmt::format("global batch {} = {} replicas × {}; {}\n", batch, world.size(), each, where);
 }
 
 void report(std::ostream& out, const History& history, const std::string& run, const Ending& ending,
             std::int64_t epochs) {
   if (history.epochs.empty() && ending.signal != 0) {
-    out << fmt::format("interrupted by {} before the first step; go on with --resume {}\n",
+    out << fmt::format("interrupted by {} before the first step; continue with --resume {}\n",
                        signal_name(ending.signal), run);
     return;
   }
   if (history.epochs.empty()) {
     out << fmt::format(
-        "Nothing to do: the run in {} has done its {} epoch{}; go on with --resume "
+        "Nothing to do: the run in {} has done its {} epoch{}; continue with --resume "
         "{} --epochs {}\n",
         run, epochs, epochs == 1 ? "" : "s", run, epochs + 1);
     return;
@@ -163,7 +161,7 @@ void report(std::ostream& out, const History& history, const std::string& run, c
     out << fmt::format("test accuracy {:.2f}%\n", *accuracy * 100);
   }
   if (ending.signal != 0) {
-    out << fmt::format("interrupted by {}; go on with --resume {}\n", signal_name(ending.signal),
+    out << fmt::format("interrupted by {}; continue with --resume {}\n", signal_name(ending.signal),
                        run);
   }
   if (ending.checkpoint) out << fmt::format("checkpoint    {}\n", *ending.checkpoint);
@@ -174,8 +172,8 @@ OnNaN on_nan_by_name(const std::string& name) {
   return name == "restore" ? OnNaN::Restore : OnNaN::Stop;
 }
 
-// ModelCheckpoint fills in what stands in braces; a folder's name is to stay as it is.
-std::string literal(const std::string& path) {
+// Escapes braces, which ModelCheckpoint would take for placeholders.
+std::string escape_braces(const std::string& path) {
   std::string escaped;
   for (const char c : path) {
     escaped += c;
@@ -202,8 +200,9 @@ void set_interval(ModelCheckpointOptions& checkpoint, const std::string& text) {
   }
 }
 
-// Fills in what was left to the model: what a run's record keeps holds for later versions, too.
-void settle(Options& options, const ZooEntry& entry, int replicas) {
+// Replaces defaults by their values, so that the run's record does not depend on the defaults of
+// this version.
+void resolve_defaults(Options& options, const ZooEntry& entry, int replicas) {
   options.batch = {.per_replica = 0, .global = global_batch(options.batch, replicas, entry.batch)};
   options.placement.replicas = {replicas};
   if (options.scaled_for == 0) options.scaled_for = replicas;
@@ -213,14 +212,14 @@ void settle(Options& options, const ZooEntry& entry, int replicas) {
   }
 }
 
-// What the model is trained on; of a run that goes on, the same samples as before.
+// Opens the training data; a resumed run must get the same samples as before.
 DataSource open_data_of(const DataOptions& options, bool given, const RunFolder& folder,
                         const std::optional<Json>& before, Json& identity) {
   const std::string run = folder.source().string();
   const bool moved = before && !given && !options.data.empty() && options.data != "synthetic" &&
                      !std::filesystem::is_directory(options.data);
   require(!moved,
-          "--resume {}: the data was in {}, which is not there any more: give its new place with "
+          "--resume {}: the data was in {}, which no longer exists: give its new location with "
           "--data",
           run, options.data);
   DataSource data = open_data(options);
@@ -239,9 +238,9 @@ DataSource open_data_of(const DataOptions& options, bool given, const RunFolder&
     if (recorded.value(key, Json()) == identity[key]) continue;
     fail<UsageError>(
         "--resume {}: the run was trained on other data ({}) than {} ({}): {}, or "
-        "begin a new run without --resume",
+        "start a new run without --resume",
         run, shown(recorded), given ? "--data names" : "there is now", shown(identity),
-        given ? "leave --data out" : "put the old data back");
+        given ? "omit --data" : "put the old data back");
   }
   return data;
 }
@@ -273,7 +272,7 @@ class TrainRun {
   Options options_;
   const GivenFlags& given_;
   RunFolder folder_;
-  std::optional<Json> before_;  // the record of the run that goes on
+  std::optional<Json> before_;  // the record of the run that is resumed
   std::ostream& out_;
   std::int64_t batch_ = 0;
   Json identity_;  // of the data
@@ -285,7 +284,7 @@ class TrainRun {
   std::optional<RunRecorder> recorder_;
 };
 
-// Where the JSON goes to the terminal, what is for people goes to the other stream.
+// If the JSON goes to standard output, text for people goes to standard error.
 TrainRun::TrainRun(const Options& typed, const GivenFlags& given)
     : options_(typed),
       given_(given),
@@ -302,7 +301,7 @@ TrainRun::TrainRun(const Options& typed, const GivenFlags& given)
 void TrainRun::open_model() {
   const int replicas = one_count(options_.placement);
   const ZooEntry& entry = zoo_entry(options_.model);
-  settle(options_, entry, replicas);
+  resolve_defaults(options_, entry, replicas);
   batch_ = options_.batch.global;
   DataOptions how{.data = options_.data,
                   .task = entry.task,
@@ -315,7 +314,7 @@ void TrainRun::open_model() {
   batches_ = data_.train(batch_, options_.seed);
   if (folder_.resumes()) batches_->tuning()->load(folder_.source_tuning());
   recipe_ = recipe_of(options_, data_.train_samples);
-  // What a run's record keeps holds for later versions, too, and for other numbers of replicas.
+  // Recorded as a number, so that it holds for later versions and other replica counts.
   options_.learning_rate = recipe_.base;
   strategy_ = make_strategy(options_.placement, replicas, replicas);
   model_.emplace(entry.make(data_.task));
@@ -328,7 +327,7 @@ void TrainRun::open_model() {
   model_->build(data_.task.sample);
 }
 
-// Called when everything has been found to be in order.
+// Called by fit when all checks have passed.
 void TrainRun::begin() {
   folder_.keep();
   Json record = before_ ? *before_ : new_record();
@@ -350,15 +349,15 @@ void TrainRun::begin() {
   record["data"] = identity_;
   recorder_.emplace(folder_.record(), std::move(record));
   recorder_->begin();
-  // A checkpoint brings its own rate along.
+  // Loading the checkpoint has set its own rate.
   if (given_.contains("--learning-rate") && folder_.resumes() &&
       recipe_.optimizer.schedule().constant()) {
     model_->set_learning_rate(recipe_.rate);
   }
   if (folder_.resumes() && !before_) {
     out_ << fmt::format(
-        "note: {} has no {} (an earlier version made it): flags that are not given have their "
-        "defaults, and nothing can tell whether model and data are those of the run\n",
+        "note: {} has no {} (an earlier version wrote it): flags that are not given have their "
+        "defaults, and whether model and data are those of the run cannot be checked\n",
         folder_.source().string(), kRecordFile);
   }
   const double rate =
@@ -386,11 +385,11 @@ std::vector<CallbackRef> TrainRun::callbacks() {
         EarlyStopping({.monitor = options_.monitor, .patience = options_.early_stopping}));
   }
   if (options_.save_best) {
-    callbacks.push_back(ModelCheckpoint({.path = literal(folder_.best().string()),
+    callbacks.push_back(ModelCheckpoint({.path = escape_braces(folder_.best().string()),
                                          .monitor = options_.monitor,
                                          .save_best_only = true}));
   }
-  ModelCheckpointOptions last{.path = literal(folder_.checkpoint().string())};
+  ModelCheckpointOptions last{.path = escape_braces(folder_.checkpoint().string())};
   set_interval(last, options_.checkpoint_every);
   callbacks.push_back(ModelCheckpoint(last));
   return callbacks;
@@ -420,7 +419,7 @@ void TrainRun::run() {
   if (ending.signal != 0) throw Interrupted{ending.signal};
 }
 
-// A signal that comes when everything is done interrupts nothing.
+// A signal that arrives when everything is done interrupts nothing.
 Ending TrainRun::ending_of(const History& history) const {
   Ending ending{.signal = history.interrupted ? caught_signal() : 0, .checkpoint = {}};
   if (std::filesystem::exists(folder_.checkpoint())) {
@@ -429,12 +428,12 @@ Ending TrainRun::ending_of(const History& history) const {
   return ending;
 }
 
-// A run that has done its work does not fail for want of hints to the next one.
+// If this fails, the run has still succeeded: the next one only starts without the hints.
 void TrainRun::save_tuning() {
   try {
     batches_->tuning()->save(folder_.tuning());
   } catch (const DataError& error) {
-    out_ << fmt::format("warning: {}; a run that goes on from here learns it anew\n", error.what());
+    out_ << fmt::format("warning: {}; a resumed run will tune its input again\n", error.what());
   }
 }
 
@@ -447,14 +446,14 @@ void TrainRun::finish(const History& history, const Ending& ending) {
   }
   report(out_, history, folder_.path().string(), ending, options_.epochs);
   save_tuning();
-  out_.flush();  // a pipe that takes what follows may wait for its reader
+  out_.flush();  // before writing to a target that may be a pipe and block
   if (!options_.trace.empty()) {
     write_target("--trace", options_.trace, trace_text(model_->recorder()));
   }
   write_json(result_json(options_, *strategy_, batch_, history, ending), options_.json);
   if (history.failure.empty()) return;
   const std::string again =
-      ending.checkpoint ? fmt::format(", and go on from the last good state with --resume {}",
+      ending.checkpoint ? fmt::format(", and continue from the last good state with --resume {}",
                                       folder_.path().string())
                         : std::string();
   fail<Error>("training ended: {}; look for NaN in the data or lower --learning-rate{}",

@@ -32,7 +32,7 @@ void from_json(const Json& json, std::optional<double>& value) {
   value = json.is_null() ? std::nullopt : std::optional(json.get<double>());
 }
 
-// The value is found by going from TrainOptions through these members.
+// `members` lead from TrainOptions to the value.
 template <class... Members>
 Setting setting(std::string flag, OnResume rule, Members... members) {
   return {.flag = std::move(flag),
@@ -81,10 +81,10 @@ std::string shown(const Json& value) {
   if (value.is_null()) return "none";
   if (!value.is_string()) return value.dump();
   const auto text = value.get<std::string>();
-  return text.empty() ? "what suits the model" : text;
+  return text.empty() ? "the default" : text;
 }
 
-// What is read from a record is checked as what is typed.
+// Values from a record get the same range checks as typed ones.
 void expect_sane(const TrainOptions& options, const std::string& run) {
   const auto expect = [&](const char* what, double value, double low, double high) {
     if (low <= value && value <= high) return;
@@ -125,14 +125,13 @@ TrainOptions resumed_options(const Json& recorded, const TrainOptions& typed,
                              const GivenFlags& given, const std::string& run) {
   TrainOptions options = typed;
   const auto is_given = [&](const std::string& flag) { return given.contains(flag); };
-  // Where to compute is one decision: a number of replicas that is typed does not go with devices
-  // that were.
+  // The placement is one decision: a typed --replicas does not combine with recorded --devices.
   const bool placed = std::ranges::any_of(kPlacementFlags, is_given);
   const bool batch = is_given("--global-batch") || is_given("--batch-per-replica");
   for (const Setting& each : train_settings()) {
     const auto value = recorded.find(each.key());
     if (value == recorded.end()) {
-      // A flag that is younger than the run has its default.
+      // A flag that did not exist when the run was started has its default.
       if (each.rule == OnResume::MayChange) continue;
       fail<DataError>("{}: the run's record lacks {}", run, each.key());
     }
@@ -143,7 +142,7 @@ TrainOptions resumed_options(const Json& recorded, const TrainOptions& typed,
     if (takes_typed) {
       const Json wanted = each.read(typed);
       require(each.rule == OnResume::MayChange || wanted == *value,
-              "{} {} contradicts the run in {}, which has {}: leave it out, or begin a new run "
+              "{} {} contradicts the run in {}, which has {}: omit the flag, or start a new run "
               "without --resume",
               each.flag, shown(wanted), run, shown(*value));
       continue;
@@ -163,55 +162,56 @@ void add_train_flags(Command app,
   auto options = std::make_shared<TrainOptions>();
   app.add_option("--model", options->model, "one of " + zoo_names()).capture_default_str();
   app.add_option("--data", options->data,
-                 "a folder: IDX files, a binary CIFAR set, TFRecord files, or one folder of images "
-                 "a class; or synthetic (Fashion-MNIST, as Debian packages it)");
+                 "a folder of IDX files, a binary CIFAR set, TFRecord files, or one folder of "
+                 "images per class; or synthetic (Fashion-MNIST from Debian's package)");
   add_placement(app, options->placement);
   add_batch(app, options->batch);
   app.add_option("--on-nan", options->on_nan,
-                 "when the loss is not a finite number: stop, restore (go back to the last good "
-                 "state and on with half the rate), or continue")
+                 "if the loss is not finite: stop, restore (return to the last good state and "
+                 "continue with half the rate), or continue")
       .capture_default_str()
       .check(one_of({"stop", "restore", "continue"}));
   app.add_option("--epochs", options->epochs,
-                 fmt::format("the last epoch's number ({}; 1 with --steps)", kEpochs))
+                 fmt::format("number of the last epoch ({}; 1 with --steps)", kEpochs))
       .check(whole_number(1, kMostEpochs));
-  app.add_option("--steps", options->steps, "steps of an epoch (all that the data has)")
+  app.add_option("--steps", options->steps, "steps per epoch (a whole pass over the data)")
       .check(whole_number(1, kMostStepsOfAnEpoch));
-  app.add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
-  app.add_option("--learning-rate", options->learning_rate, "rate (what suits the optimizer)")
+  app.add_option("--optimizer", options->optimizer, "sgd, adam, … (depends on the model)");
+  app.add_option("--learning-rate", options->learning_rate, "peak rate (depends on the optimizer)")
       .check(number(0, kMostRate));
   app.add_option("--learning-rate-scaling", options->scaling,
-                 "for several replicas: none, linear or sqrt")
+                 "scaling of the rate with the number of replicas: none, linear or sqrt")
       .capture_default_str();
   app.add_option("--warm-up-epochs", options->warm_up_epochs,
-                 "epochs in which the rate is reached (5 where it is scaled, and for ResNets)")
+                 "epochs until the peak rate is reached (5 if it is scaled, and for ResNets)")
       .check(number(0, kMostEpochs));
   app.add_option("--schedule", options->schedule,
-                 "how the rate goes over the run: " + schedule_names() + " (what suits the model)");
+                 "learning rate schedule: " + schedule_names() + " (depends on the model)");
   app.add_option("--weight-decay", options->weight_decay,
-                 "decay per step and rate, but on norms and biases (what suits the model)")
+                 "decoupled weight decay, except on norms and biases (depends on the model)")
       .check(number(0, kMostRate));
   app.add_option("--image-size", options->image_size,
-                 "size that pictures in files are brought to: 224, or 240x320");
-  app.add_option("--augment", options->augment,
-                 "how training samples vary: " + augment_names() + " (crop for pictures in files)");
+                 "resize pictures in files to this size: 224, or 240x320 (height x width)");
+  app.add_option(
+      "--augment", options->augment,
+      "augmentation of training samples: " + augment_names() + " (crop for pictures in files)");
   app.add_option("--monitor", options->monitor,
-                 "the number that --save-best and --early-stopping go by")
+                 "the metric that --save-best and --early-stopping watch")
       .capture_default_str();
-  app.add_flag("--save-best", options->save_best, "keep the best epoch in best.safetensors, too");
+  app.add_flag("--save-best", options->save_best, "also save the best epoch, as best.safetensors");
   app.add_option("--early-stopping", options->early_stopping,
-                 "stop after this many epochs without a better one")
+                 "stop after this many epochs without improvement")
       .check(whole_number(1, kMostEpochs));
   app.add_option("--checkpoint-every", options->checkpoint_every,
-                 "save within an epoch, too: every 500 steps (500) or 10 minutes (10m)");
-  app.add_option("--seed", options->seed, "of weights, shuffling and dropout")
+                 "also save within an epoch: every 500 steps (500) or 10 minutes (10m)");
+  app.add_option("--seed", options->seed, "seed of weights, shuffling and dropout")
       .capture_default_str()
       .check(seed_number());
   app.add_option("--run-dir", options->run_dir, "folder of the run (runs/<date and time>)");
   app.add_option("--resume", options->resume,
-                 "go on with the run in this folder: its model, data and options");
+                 "continue the run in this folder, with its model, data and options");
   app.add_option("--trace", options->trace, "write the last steps as a trace for Perfetto");
-  app.add_option("--json", options->json, "write the result to this file (-: here)");
+  app.add_option("--json", options->json, "write the result to this file (-: standard output)");
   app.callback([app, options, run] { run(*options, app.given()); });
 }
 

@@ -11,7 +11,7 @@
 
 namespace lockstep::cli {
 
-// Where neither --epochs nor --steps is given.
+// The default if neither --epochs nor --steps is given.
 inline constexpr std::int64_t kEpochs = 5;
 
 struct TrainOptions {
@@ -20,43 +20,43 @@ struct TrainOptions {
   Placement placement;
   BatchFlags batch;
   std::int64_t epochs = 0;  // 0: not given
-  std::int64_t steps = 0;   // of an epoch; 0: all that the data has
-  std::string optimizer;    // empty: what suits the model
+  std::int64_t steps = 0;   // per epoch; 0: a whole pass over the data
+  std::string optimizer;    // empty: depends on the model
   std::optional<double> learning_rate;
   std::string scaling = "none";
-  int scaled_for = 0;  // replicas that the rate is scaled for; 0: as many as there are
-  std::optional<double> warm_up_epochs;  // none: what suits the model
-  std::string schedule;                  // empty: what suits the model
-  std::optional<double> weight_decay;    // none: what suits the model
-  std::string image_size;                // empty: what the model is made for
-  std::string augment;                   // empty: what suits the data
-  std::string monitor = "val_loss";      // of the next two
+  int scaled_for = 0;  // the replica count that the rate is scaled for; 0: the actual one
+  std::optional<double> warm_up_epochs;  // none: depends on the model
+  std::string schedule;                  // empty: depends on the model
+  std::optional<double> weight_decay;    // none: depends on the model
+  std::string image_size;                // empty: the model's default
+  std::string augment;                   // empty: depends on the data
+  std::string monitor = "val_loss";      // for save_best and early_stopping
   bool save_best = false;
   std::int64_t early_stopping = 0;  // epochs without a better one; 0: never
   std::string checkpoint_every;     // "500" steps, "10m"; empty: at the end of epochs
   std::uint64_t seed = 0;
   std::string on_nan = "stop";
-  // Of this call alone; a run's record does not keep them.
+  // For this call only; not stored in the run's record.
   std::string run_dir;
   std::string resume;
   std::string json;
   std::string trace;
 };
 
-// Adds the flags; `run` is called with their values when the command was named.
+// Adds the flags; `run` is called with their values if the command is named.
 void add_train_flags(Command app,
                      const std::function<void(const TrainOptions&, const GivenFlags&)>& run);
 
-// What a flag that is given together with --resume does: it is refused where the run has another
-// value, or it takes effect from here on.
+// What a flag does when it is given together with --resume: MustAgree is an error if the run has
+// another value, MayChange takes effect from here on.
 enum class OnResume { MustAgree, MayChange };
 
-// One value that a run's record keeps.
+// One value in a run's record.
 struct Setting {
   std::string flag;  // "--warm-up-epochs"; in the record "warm_up_epochs"
   OnResume rule;
   std::function<Json(const TrainOptions&)> read;
-  // Throws nlohmann's exception where the value is of another type.
+  // Throws nlohmann's exception if the value has the wrong type.
   std::function<void(TrainOptions&, const Json&)> write;
 
   std::string key() const;
@@ -66,10 +66,9 @@ const std::vector<Setting>& train_settings();
 
 Json settings_json(const TrainOptions& options);
 
-// The options of a run that goes on: those of its record, and what was typed where it may differ.
-// `--data` is as typed or else as recorded: whether it holds the same samples is for others to say.
-// UsageError, with both values, where something contradicts; DataError, naming the folder `run`,
-// where the record lacks a value.
+// The options of a resumed run: those of its record, replaced by what was typed where that is
+// allowed. Does not check whether --data holds the same samples. UsageError, with both values, if a
+// flag contradicts the record; DataError, naming the folder `run`, if the record lacks a value.
 TrainOptions resumed_options(const Json& recorded, const TrainOptions& typed,
                              const GivenFlags& given, const std::string& run);
 

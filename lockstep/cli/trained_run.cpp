@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a record: a value under a key, as a type; DataError where it is not there or of another type.
+// The value under a key of a record; DataError if it is missing or has another type.
 template <class T>
 T value_of(const Json& part, const char* key, const fs::path& file) {
   try {
@@ -27,7 +27,7 @@ struct Place {
   fs::path checkpoint;
 };
 
-// A folder stands for the best weights that the run kept, or else its last ones.
+// For a folder, the best checkpoint if the run saved it, or else the last one.
 Place find_place(const std::string& run) {
   const fs::path given = run;
   if (!fs::is_directory(given)) {
@@ -41,7 +41,7 @@ Place find_place(const std::string& run) {
   for (const char* name : {kBestCheckpoint, kLastCheckpoint}) {
     if (fs::is_regular_file(given / name)) return {.folder = given, .checkpoint = given / name};
   }
-  fail<UsageError>("{}: the run has no checkpoint yet; its first one comes after its first epoch",
+  fail<UsageError>("{}: the run has no checkpoint yet; the first is saved after the first epoch",
                    run);
 }
 
@@ -52,7 +52,7 @@ TrainedRun open_run(const OpenRunOptions& options) {
   const fs::path file = place.folder / kRecordFile;
   const std::optional<Json> record = read_record(file);
   require(record.has_value(),
-          "{}: there is no {}, which says what the run was; train it again with this version",
+          "{}: there is no {}, which describes the run; train it again with this version",
           place.folder.string(), file.string());
   const TrainOptions of_run =
       resumed_options(record_part(*record, "options", file), {}, {}, file.string());

@@ -1,5 +1,5 @@
-// A run that was trained, opened to be used: its model with the weights of a checkpoint, and what
-// its record says of samples and classes.
+// A trained run, opened for use: its model with the weights of a checkpoint, and what its record
+// says about samples and classes.
 #pragma once
 
 #include <filesystem>
@@ -26,14 +26,14 @@ struct TrainedRun {
 
 struct OpenRunOptions {
   std::string run;           // a run's folder, or a checkpoint in it
-  Placement placement = {};  // where to compute; the run's precision holds
+  Placement placement = {};  // where to compute; its precision is ignored, the run's is used
 };
 
-// UsageError where there is no such run, or it is not finished enough to have a checkpoint;
-// DataError where its record or checkpoint cannot be read.
+// UsageError if there is no such run or it has no checkpoint yet; DataError if its record or
+// checkpoint cannot be read.
 TrainedRun open_run(const OpenRunOptions& options);
 
-// How the run reads pictures to test on. UsageError where its samples are not pictures.
+// How the run reads test pictures. UsageError if its samples are not pictures.
 ImageReaderOptions testing_reader(const TrainedRun& run);
 
 }  // namespace lockstep::cli

@@ -11,7 +11,7 @@
 namespace lockstep::cli {
 namespace {
 
-// Images up to this size get the stem without stride and pooling.
+// Images up to this size get a stem without stride and pooling.
 constexpr std::int64_t kSmallImage = 64;
 
 template <int depth>
@@ -56,7 +56,7 @@ const std::vector<ZooEntry>& zoo() {
 const ZooEntry& zoo_entry(const std::string& name) {
   const auto found = std::find_if(zoo().begin(), zoo().end(),
                                   [&](const ZooEntry& entry) { return entry.name == name; });
-  require(found != zoo().end(), "--model {}: there is no such model; there are {}", name,
+  require(found != zoo().end(), "--model {}: there is no such model; use one of {}", name,
           zoo_names());
   return *found;
 }

@@ -1,4 +1,4 @@
-// The models that the program knows by name, and how each is trained where nothing else is said.
+// The models that the program knows by name, and their training defaults.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,16 @@ struct Task {
 
 struct ZooEntry {
   std::string name;
-  Task task;  // where no data says otherwise: what benchmarks use
+  Task task;  // the default, which benchmarks use; data sets have their own
   std::int64_t batch = 32;
   std::shared_ptr<Network> (*make)(const Task& task) = nullptr;
 };
 
-// UsageError, with the names there are, where there is none of this name.
+// UsageError, listing the names, if there is no such model.
 const ZooEntry& zoo_entry(const std::string& name);
 std::string zoo_names();  // "mlp, lenet, …"
 
-// --optimizer and --learning-rate; where they are absent, what suits the model: Adam, and SGD with
-// momentum for the ResNets.
+// From --optimizer and --learning-rate. The defaults are Adam, and SGD with momentum for ResNets.
 Optimizer choose_optimizer(const ZooEntry& entry, const std::string& name,
                            std::optional<Schedule> learning_rate,
                            std::optional<double> weight_decay = {});

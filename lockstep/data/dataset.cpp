@@ -3,7 +3,7 @@
 #include <ostream>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/dataset_iterator.h"
+#include "lockstep/data/pipeline/dataset_iterator.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -20,7 +20,7 @@ Dataset Dataset::from_tensor_slices(std::vector<Tensor> tensors) {
 Dataset Dataset::from_tensors(std::vector<Tensor> tensors) {
   require(!tensors.empty(), "[from_tensors] a data set needs at least one tensor");
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    require(tensors[i].defined(), "[from_tensors] component {} is no tensor", i);
+    require(tensors[i].defined(), "[from_tensors] component {} is an undefined tensor", i);
     std::vector<std::int64_t> dims{1};
     const std::span<const std::int64_t> inner = tensors[i].shape().dims();
     dims.insert(dims.end(), inner.begin(), inner.end());
@@ -43,7 +43,7 @@ Dataset Dataset::shuffle(ShuffleOptions options) const {
 
 Dataset Dataset::shuffle(std::int64_t buffer, ShuffleOptions options) const {
   require(options.buffer == 0 || options.buffer == buffer,
-          "[shuffle] two sizes of its buffer are given, {} and {}; give one", buffer,
+          "[shuffle] the buffer size is given twice, as {} and {}; give one", buffer,
           options.buffer);
   options.buffer = buffer;
   return shuffle(options);
@@ -90,7 +90,7 @@ Dataset Dataset::filter(Predicate predicate, FilterOptions options) const {
 }
 
 Dataset Dataset::shard(std::int64_t count, std::int64_t index) const {
-  require(count > 0, "[shard] {} shards cannot be; ask for at least 1", count);
+  require(count > 0, "[shard] the number of shards must be at least 1, not {}", count);
   return then(make_shard(node_, count, index));
 }
 
@@ -141,7 +141,7 @@ Dataset Dataset::with_budget(Budget budget) const {
 }
 
 Dataset Dataset::with_tuning(std::shared_ptr<PipelineTuning> tuning) const {
-  require(tuning != nullptr, "[with_tuning] there is no tuning to begin with");
+  require(tuning != nullptr, "[with_tuning] the tuning is null");
   Dataset dataset = *this;
   dataset.tuning_ = std::move(tuning);
   return dataset;
@@ -210,7 +210,7 @@ std::ostream& operator<<(std::ostream& stream, const Dataset& dataset) {
   const std::int64_t count = dataset.node()->cardinality();
   const std::string elements = count >= 0
                                    ? fmt::format("{} element{}", count, count == 1 ? "" : "s")
-                               : count == kInfinite ? "elements without end"
+                               : count == kInfinite ? "infinitely many elements"
                                                     : "elements";
   return stream << fmt::format("Dataset({}: {})", elements, describe(dataset.element_spec()));
 }

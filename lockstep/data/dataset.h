@@ -1,5 +1,5 @@
-// Dataset: describes where samples come from and what is done to them. It holds no position and
-// can be iterated any number of times, by several iterators at once.
+// Dataset: describes where samples come from and how they are transformed. It holds no position
+// and can be iterated any number of times, by several iterators at once.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/random.h"
 #include "lockstep/base/shape.h"
-#include "lockstep/data/budget.h"
 #include "lockstep/data/iterator.h"
+#include "lockstep/data/pipeline/budget.h"
 #include "lockstep/data/tuning.h"
 #include "lockstep/tensor/tensor.h"
 
@@ -28,11 +28,11 @@ namespace lockstep {
 class Recorder;
 
 // The dtype and shape of one component of an element. Batched components have a leading axis whose
-// extent, in the spec, is the batch size asked for (the last batch may be shorter).
+// extent in the spec is the requested batch size (the last batch may be shorter).
 struct ElementSpec {
   DType dtype = DType::F32;
   Shape shape = {};
-  bool varies = false;  // from element to element, all but the rank: the extents of an image file
+  bool varies = false;  // the extents differ between elements (image files); the rank does not
   bool operator==(const ElementSpec&) const = default;
 };
 
@@ -41,15 +41,15 @@ std::string describe(const std::vector<ElementSpec>& spec);
 std::ostream& operator<<(std::ostream& stream, const ElementSpec& spec);
 std::ostream& operator<<(std::ostream& stream, const std::vector<ElementSpec>& spec);
 
-// "As many as it takes": for prefetch and parallelism.
+// Lets the pipeline choose the number of threads or the length of a queue.
 inline constexpr int AUTOTUNE = -1;
 
-// What happens to an element that cannot be made: the error reaches the consumer, or the element is
-// passed over, counted and listed in the report.
+// What happens when an element cannot be produced: the consumer gets the error, or the element is
+// skipped, counted and listed in the report.
 enum class OnError { Raise, Skip };
 
 struct ShuffleOptions {
-  std::int64_t buffer = 0;  // as many as the data set has: a uniform shuffle
+  std::int64_t buffer = 0;  // elements; 0: the whole data set, a uniform shuffle
   std::uint64_t seed = 0;
   bool reshuffle_each_iteration = true;
 };
@@ -57,30 +57,30 @@ struct BatchOptions {
   bool drop_remainder = false;
 };
 struct PaddedBatchOptions {
-  // The extents of each component in a batch; where nothing is said, those of its largest element.
+  // The extents of each component in a batch; if empty, those of its largest element.
   std::vector<Shape> shapes = {};
-  std::vector<double> values = {};  // to pad with, one for each component (0)
+  std::vector<double> values = {};  // padding, one per component; if empty, 0
   bool drop_remainder = false;
 };
 
-// Makes an element of an element. It must not write into the tensors that it is given, and must
-// give the same result for the same element, or saved positions mean nothing. With `parallel`, it
-// is called by several threads at once.
+// Turns an element into another one. It must not write into its arguments' tensors, and it must
+// return the same result for the same element, or saved positions are meaningless. With `parallel`,
+// several threads call it at once.
 using MapFunction = std::function<Element(const Element&)>;
-// The same with random numbers, which depend on the seed, the epoch and the sample alone.
+// The same with random numbers, which depend only on the seed, the epoch and the sample.
 using RandomMapFunction = std::function<Element(const Element&, RandomSequence&)>;
-// The same, writing to tensors that are already there, the rows of a batch where one is assembled.
+// The same, writing to existing tensors: the rows of a batch if one is being assembled.
 using WriteFunction =
     std::function<void(const Element&, RandomSequence&, std::span<Tensor> destination)>;
 using Predicate = std::function<bool(const Element&)>;
 
 struct MapOptions {
-  // What the function returns. Where nothing is said, it is called once with zeros to find out.
+  // What the function returns. If empty, the function is called once with zeros to find out.
   std::vector<ElementSpec> spec = {};
   int parallel = 1;           // calls at once, or AUTOTUNE
-  bool deterministic = true;  // false: elements come as they are ready, not in the input's order
+  bool deterministic = true;  // false: elements come as soon as they are ready, in any order
   OnError on_error = OnError::Raise;
-  std::uint64_t seed = 0;  // of the random numbers
+  std::uint64_t seed = 0;  // for the random numbers
   std::string name = {};   // for reports and errors: "decode"
 };
 struct FilterOptions {
@@ -89,7 +89,7 @@ struct FilterOptions {
 };
 struct InterleaveOptions {
   int cycle = 4;           // inputs that take turns
-  std::int64_t block = 1;  // elements of one before the next has its turn
+  std::int64_t block = 1;  // elements taken from one input before the next
   int parallel = 1;        // inputs read at once, or AUTOTUNE
   bool deterministic = true;
 };
@@ -97,29 +97,30 @@ struct InterleaveOptions {
 class Dataset;
 class DatasetNode;
 
-// The data set of an element: what interleave opens.
+// Opens the data set for an element, for interleave.
 using DatasetFunction = std::function<Dataset(const Element&)>;
-// Called at the beginning of every pass; what it returns gives the elements until it has no more.
+// Called at the beginning of every pass. The function it returns is called for each element and
+// returns nullopt at the end.
 using Generator = std::function<std::function<std::optional<Element>()>(std::uint64_t epoch)>;
 
-// The same from an element of the pass on, for generators that can begin anywhere.
+// The same, starting at element `from` of the pass, for generators that can start anywhere.
 using SeekingGenerator =
     std::function<std::function<std::optional<Element>()>(std::uint64_t epoch, std::int64_t from)>;
 
-// A pass that can write down where it is: in a text of its own, of any bytes.
+// A pass that can save its position, as a string of arbitrary bytes.
 struct SavingPass {
   std::function<std::optional<Element>()> next;
   std::function<std::string()> save;
 };
-// Begins a pass; or, with what save() of an earlier one returned, goes on from there.
+// Begins a pass, or resumes one from the state that save() returned.
 using ResumingGenerator =
     std::function<SavingPass(std::uint64_t epoch, const std::optional<std::string>& state)>;
 
-// A plain generator has no position but the number of its elements: a restored one is called again
-// for all that came before, in time of the data, not of the state. With one of these it is not:
-//   .seek    for a generator that can begin at any number;
-//   .resume  for one that knows where it is by something else, such as the state of its random
-//            numbers, or an offset in a file.
+// The only position that a plain generator has is the number of elements so far. Restoring it calls
+// it again for every earlier element, which takes as long as the first time. To avoid that:
+//   .seek    for a generator that can start at any element;
+//   .resume  for one that keeps other state, such as that of its random numbers or an offset in a
+//            file.
 struct GeneratorOptions {
   std::vector<ElementSpec> spec = {};
   SeekingGenerator seek = {};
@@ -131,26 +132,26 @@ struct GeneratorOptions {
 
 struct IteratorOptions {
   std::uint64_t epoch = 0;
-  // The share that Dataset::shard() without arguments keeps.
+  // The shard that Dataset::shard() without arguments selects.
   std::int64_t shard = 0;
   std::int64_t shards = 1;
-  Device* memory = nullptr;      // where batches are assembled: the host's (null), or pinned
-  Recorder* recorder = nullptr;  // where the threads' spans go
+  Device* memory = nullptr;      // where batches are assembled: host memory (null) or pinned
+  Recorder* recorder = nullptr;  // records the spans of the pipeline's threads
 };
 
 struct ExplainOptions {
-  double seconds = 3;                         // at most, at the pipeline's own speed
+  double seconds = 3;                         // at most
   std::optional<std::int64_t> elements = {};  // at most
   IteratorOptions iterator = {};
 };
 
-// A function of the tensors of an element that has two, {x, y}; not one of elements.
+// A function of the two tensors {x, y} of an element rather than of the element.
 template <class Result, class F>
 concept FunctionOfTwo = !std::is_invocable_v<F&, const Element&> &&
                         !std::is_invocable_v<F&, const Element&, RandomSequence&> &&
                         std::is_invocable_r_v<Result, F&, const Tensor&, const Tensor&>;
 
-// What a range-for over a data set goes through; it ends where the pass does.
+// The iterator of a range-for over a data set: one pass.
 class ElementIterator {
  public:
   using iterator_concept = std::input_iterator_tag;
@@ -163,7 +164,7 @@ class ElementIterator {
   ElementIterator& operator++();
   void operator++(int) { ++*this; }
   bool operator==(std::default_sentinel_t) const { return element_ == nullptr; }
-  // Where the pass is, to go on from later: Iterator::save and restore.
+  // The position of the pass, for Iterator::save and restore.
   Iterator& position() const { return *iterator_; }
 
  private:
@@ -176,19 +177,19 @@ class Dataset {
   explicit Dataset(std::shared_ptr<const DatasetNode> node, Budget budget = {})
       : node_(std::move(node)), budget_(budget) {}
 
-  // Slices of tensors along axis 0, which all share: element i is {t0[i], t1[i], …}.
+  // Slices along axis 0, whose extent is the same for all tensors: element i is {t0[i], t1[i], …}.
   static Dataset from_tensor_slices(std::vector<Tensor> tensors);
   template <std::same_as<Tensor> T>
   static Dataset from_tensor_slices(T tensor) {
     return from_tensor_slices(std::vector<Tensor>{std::move(tensor)});
   }
-  // One element, which is the tensors as they are.
+  // A single element, {t0, t1, …}.
   static Dataset from_tensors(std::vector<Tensor> tensors);
   template <std::same_as<Tensor> T>
   static Dataset from_tensors(T tensor) {
     return from_tensors(std::vector<Tensor>{std::move(tensor)});
   }
-  // Elements of the user's own making; the generator may be null where an option replaces it.
+  // Elements from a user's function; the generator may be null if .seek or .resume replaces it.
   static Dataset from_generator(Generator generator, GeneratorOptions options);
   // 0, 1, …, count - 1, as i64 scalars.
   static Dataset range(std::int64_t count);
@@ -197,16 +198,16 @@ class Dataset {
   // shuffle(1000), shuffle(1000, {.seed = 7}).
   Dataset shuffle(std::int64_t buffer, ShuffleOptions options = {}) const;
   Dataset batch(std::int64_t size, BatchOptions options = {}) const;
-  // Batches of elements of different extents, filled up at the ends.
+  // Batches of elements with different extents, padded at the end of each axis.
   Dataset padded_batch(std::int64_t size, PaddedBatchOptions options = {}) const;
   // The rows of batches, one by one.
   Dataset unbatch() const;
   Dataset take(std::int64_t count) const;         // -1: all
   Dataset skip(std::int64_t count) const;         // -1: all
-  Dataset repeat(std::int64_t count = -1) const;  // -1: for ever
+  Dataset repeat(std::int64_t count = -1) const;  // -1: forever
   Dataset map(MapFunction function, MapOptions options = {}) const;
   Dataset map(RandomMapFunction function, MapOptions options = {}) const;
-  // Of the two tensors of an element: map([](const Tensor& x, const Tensor& y) -> Element {…}).
+  // For elements of two tensors: map([](const Tensor& x, const Tensor& y) -> Element {…}).
   template <class F>
   requires FunctionOfTwo<Element, F> Dataset map(F function, MapOptions options = {})
   const {
@@ -215,7 +216,7 @@ class Dataset {
                }),
                std::move(options));
   }
-  // options.spec says what is written; it must be given.
+  // options.spec is required: it describes what the function writes.
   Dataset map_into(WriteFunction function, MapOptions options) const;
   Dataset filter(Predicate predicate, FilterOptions options = {}) const;
   template <class F>
@@ -226,51 +227,51 @@ class Dataset {
                   }),
                   std::move(options));
   }
-  // Every count-th element, from number `index` on.
+  // Every count-th element, starting with number `index`.
   Dataset shard(std::int64_t count, std::int64_t index) const;
-  // The share of the worker that iterates: IteratorOptions::shard of shards.
+  // The shard that IteratorOptions asks for: `shard` of `shards`.
   Dataset shard() const;
-  // The elements of the data sets that a function makes of the elements, in turns.
+  // Calls the function for each element and takes the elements of the data sets it returns in turn.
   Dataset interleave(DatasetFunction function, InterleaveOptions options = {}) const;
-  // Elements side by side, {a…, b…}, as many as the shorter has.
+  // Pairs of elements, {a…, b…}, as many as the shorter data set has.
   Dataset zip(const Dataset& other) const;
   Dataset concatenate(const Dataset& other) const;
-  // An i64 scalar in front of each element: its number, from `start` on.
+  // Puts the number of each element, counted from `start`, in front of it as an i64 scalar.
   Dataset enumerate(std::int64_t start = 0) const;
-  // Keeps the elements of the first pass: in memory, or in a file that later runs find again.
+  // Keeps the elements of the first pass: in memory, or in a file that later runs use again.
   Dataset cache() const;
   Dataset cache(const std::filesystem::path& file) const;
-  // The elements as they are now, written to a folder once and read from there ever after. Unlike a
-  // cache, another data set finds them too (Dataset::load).
+  // Writes the elements to a folder once and reads them from there afterwards. Unlike a cache, any
+  // other program can read them with Dataset::load.
   Dataset snapshot(const std::filesystem::path& folder) const;
   static Dataset load(const std::filesystem::path& folder);
-  // Makes elements ahead of their use. A position saved with prefetch can be restored without, and
-  // the other way round.
+  // Produces elements before they are requested. A position saved with prefetch can be restored
+  // without it, and vice versa.
   Dataset prefetch(int buffer = AUTOTUNE) const;
 
-  // What iterators of this data set may use of the machine.
+  // The cores and memory that each iterator of this data set may use.
   Dataset with_budget(Budget budget) const;
-  // What AUTOTUNE learned so far (tuning.h): every pass over this data set and its copies begins
-  // with it. To begin with what an earlier run learned, load() a file and hand it on.
+  // What AUTOTUNE has learned so far (tuning.h); every pass over this data set and its copies
+  // starts from it. To start from what an earlier run learned, load() its file and pass it to
+  // with_tuning.
   const std::shared_ptr<PipelineTuning>& tuning() const { return tuning_; }
   Dataset with_tuning(std::shared_ptr<PipelineTuning> tuning) const;
 
   std::vector<ElementSpec> element_spec() const;
-  // How many elements an epoch has; nothing where that is not known, or for ever.
+  // How many elements an epoch has; nullopt if unknown or infinite.
   std::optional<std::int64_t> cardinality() const;
-  // A new iterator at the beginning of an epoch; what is shuffled differs from epoch to epoch.
+  // A new iterator at the beginning of an epoch; shuffles differ from epoch to epoch.
   std::unique_ptr<Iterator> iterator(std::uint64_t epoch = 0) const;
   std::unique_ptr<Iterator> iterator(const IteratorOptions& options) const;
-  // A loop over the elements. Each begins the next epoch, which copies of the data set count
-  // together:
+  // A loop over the elements. Each loop is the next epoch; copies of the data set share the count:
   //   for (auto& [images, labels] : batches) …
   //   for (const ls::Element& element : samples) … element[0]
   ElementIterator begin() const { return ElementIterator(iterator(passes_->fetch_add(1))); }
   std::default_sentinel_t end() const { return {}; }
-  // Runs the pipeline for a while as fast as it goes, and says where the time went.
+  // Runs the pipeline for a while at full speed and reports where the time went.
   PipelineReport explain(ExplainOptions options = {}) const;
 
-  // For the room's own files.
+  // For lockstep/data only.
   const std::shared_ptr<const DatasetNode>& node() const { return node_; }
 
  private:

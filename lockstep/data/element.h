@@ -1,4 +1,4 @@
-// Element: what an iterator hands out, the components of one sample or batch.
+// Element: the tensors of one sample or batch, as an iterator returns them.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace lockstep {
 
-// Which sample an element is: its number in its source, and the pass over the source in which it
-// was read. Random augmentation is keyed by both, and so depends neither on the order in which
-// samples come nor on who reads them.
+// Identifies a sample: its number in the source, and the pass over the source that read it. Random
+// augmentation is keyed by both, so it depends neither on the order of the samples nor on which
+// worker reads them.
 struct SampleId {
   std::uint64_t epoch = 0;
   std::uint64_t number = 0;
-  // Where it was read, for messages; null where it came from no file.
+  // The file and record it was read from, for messages; null if it came from no file.
   std::shared_ptr<const std::string> file = {};
   std::int64_t record = 0;
   bool operator==(const SampleId& other) const {
@@ -27,7 +27,7 @@ struct SampleId {
   }
 };
 
-// "train.tfrecord: record 17", or "sample 17 of epoch 0" where it came from no file.
+// "train.tfrecord: record 17", or "sample 17 of epoch 0" if it came from no file.
 std::string describe(const SampleId& sample);
 
 struct Element : std::vector<Tensor> {
@@ -35,16 +35,17 @@ struct Element : std::vector<Tensor> {
   Element() = default;
   Element(std::vector<Tensor> components) : std::vector<Tensor>(std::move(components)) {}
 
-  SampleId sample;  // of a batch: of its first row
+  SampleId sample;  // for a batch, that of its first row
 };
 
-// The tensors of an element of two: auto& [x, y] = element; UsageError where it has not two.
+// Structured bindings for elements of two tensors: auto& [x, y] = element. UsageError if an element
+// does not have two.
 namespace detail {
 inline void expect_two(const Element& element) {
-  require(element.size() == 2,
-          "[element] [x, y] names two tensors, and the element has {}; take them by number: "
-          "element[0]",
-          element.size());
+  require(
+      element.size() == 2,
+      "[element] [x, y] takes two tensors, but the element has {}; index it instead: element[0]",
+      element.size());
 }
 }  // namespace detail
 template <std::size_t I>

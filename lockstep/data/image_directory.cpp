@@ -23,18 +23,18 @@ std::string lower_extension(const fs::path& path) {
   return extension;
 }
 
-bool is_picture(const fs::path& path) {
+bool is_image(const fs::path& path) {
   const std::string extension = lower_extension(path);
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-// Pictures that Keras reads and this does not: better refused than left out.
-bool is_foreign_picture(const fs::path& path) {
+// Formats that Keras reads and this reader does not: an error is better than leaving them out.
+bool is_unsupported_image(const fs::path& path) {
   const std::string extension = lower_extension(path);
   return extension == ".gif" || extension == ".bmp";
 }
 
-// What systems and archives leave behind: .DS_Store, .ipynb_checkpoints, ._photo.jpg, __MACOSX.
+// Files that operating systems and archives leave behind: .DS_Store, ._photo.jpg, __MACOSX.
 bool is_ignored(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.starts_with(".") || name == "__MACOSX" || name == "__pycache__";
@@ -48,12 +48,12 @@ struct Files {
 void expect_directory(const fs::path& directory) {
   std::error_code error;
   if (!fs::is_directory(directory, error)) {
-    fail<DataError>("[image directory] {}: there is no such folder", directory.string());
+    fail<DataError>("[image directory] {}: no such folder", directory.string());
   }
 }
 
-// The pictures below a folder, sorted.
-std::vector<fs::path> pictures_below(const fs::path& folder, const ImageDirectoryOptions& options) {
+// The images in a folder and its subfolders, sorted.
+std::vector<fs::path> images_below(const fs::path& folder, const ImageDirectoryOptions& options) {
   const auto how = options.follow_links ? fs::directory_options::follow_directory_symlink
                                         : fs::directory_options::none;
   std::vector<fs::path> found;
@@ -64,18 +64,18 @@ std::vector<fs::path> pictures_below(const fs::path& folder, const ImageDirector
         at.disable_recursion_pending();
         continue;
       }
-      if (!entry.exists() && is_picture(entry.path()) && options.on_error == OnError::Raise) {
+      if (!entry.exists() && is_image(entry.path()) && options.on_error == OnError::Raise) {
         fail<DataError>(
-            "[image directory] {}: the link leads to no file; remove it, or leave such files out "
-            "with .on_error = OnError::Skip",
+            "[image directory] {}: the link is broken; remove it, or skip such files with "
+            ".on_error = OnError::Skip",
             entry.path().string());
       }
       if (!entry.is_regular_file()) continue;
-      if (is_picture(entry.path())) found.push_back(entry.path());
-      if (is_foreign_picture(entry.path()) && options.on_error == OnError::Raise) {
+      if (is_image(entry.path())) found.push_back(entry.path());
+      if (is_unsupported_image(entry.path()) && options.on_error == OnError::Raise) {
         fail<DataError>(
-            "[image directory] {}: only JPEG and PNG are read; convert it, or leave "
-            "such files out with .on_error = OnError::Skip",
+            "[image directory] {}: only JPEG and PNG are supported; convert it, or skip such files "
+            "with .on_error = OnError::Skip",
             entry.path().string());
       }
     }
@@ -104,28 +104,28 @@ std::vector<std::string> class_names_of(const fs::path& directory,
     for (const std::string& name : there) {
       if (std::ranges::count(known, name) > 0) continue;
       fail<DataError>(
-          "[image directory] {}: there is no class {} among the {} to be told apart ({}); remove "
-          "the folder, or give the training folder one of that name",
+          "[image directory] {}: class {} is not one of the {} training classes ({}); remove the "
+          "folder, or add one of that name to the training folder",
           (directory / name).string(), name, known.size(), fmt::join(known, ", "));
     }
     return known;
   }
   for (const std::string& name : options.class_names) {
     require(std::ranges::count(there, name) > 0,
-            "[image directory] there is no folder {} for the class of .class_names in {}", name,
+            "[image directory] .class_names has {}, but there is no such folder in {}", name,
             directory.string());
   }
   const std::vector<std::string>& names = options.class_names.empty() ? there : options.class_names;
   if (names.empty()) {
     fail<DataError>(
-        "[image directory] {}: it has no folders, one for each class; for pictures "
-        "without labels ask for .labels = ImageLabels::None",
+        "[image directory] {}: there are no folders in it, one per class; for images without "
+        "labels set .labels = ImageLabels::None",
         directory.string());
   }
   if (names.size() == 1 && options.class_names.empty() && options.label_mode != LabelMode::None) {
     fail<DataError>(
-        "[image directory] {}: {} is its only class, and there is nothing to tell it apart from; "
-        "give the folder that has a folder for each class",
+        "[image directory] {}: {} is the only class, and classifying needs at least two; give the "
+        "folder that has one folder per class",
         directory.string(), names.front());
   }
   return names;
@@ -137,24 +137,26 @@ Files files_by_class(const fs::path& directory, const std::vector<std::string>& 
   for (std::size_t number = 0; number < names.size(); ++number) {
     const bool may_lack = !options.known_classes.empty();
     if (may_lack && !fs::exists(directory / names[number])) continue;
-    const std::vector<fs::path> found = pictures_below(directory / names[number], options);
+    const std::vector<fs::path> found = images_below(directory / names[number], options);
     if (found.empty() && !may_lack) {
-      fail<DataError>("[image directory] {}: the class has no JPEG or PNG",
+      fail<DataError>("[image directory] {}: the class has no JPEG or PNG files",
                       (directory / names[number]).string());
     }
     files.paths.insert(files.paths.end(), found.begin(), found.end());
     files.classes.insert(files.classes.end(), found.size(), static_cast<std::int32_t>(number));
   }
   if (files.paths.empty()) {
-    fail<DataError>("[image directory] {}: it has no JPEG or PNG of any class", directory.string());
+    fail<DataError>("[image directory] {}: none of the classes has a JPEG or PNG file",
+                    directory.string());
   }
   return files;
 }
 
 Files files_without_classes(const fs::path& directory, const ImageDirectoryOptions& options) {
-  Files files{.paths = pictures_below(directory, options), .classes = {}};
+  Files files{.paths = images_below(directory, options), .classes = {}};
   if (files.paths.empty()) {
-    fail<DataError>("[image directory] {}: it has no JPEG or PNG", directory.string());
+    fail<DataError>("[image directory] {}: there are no JPEG or PNG files in it",
+                    directory.string());
   }
   if (options.labels == ImageLabels::Given) {
     require(options.given_labels.size() == files.paths.size(),
@@ -162,13 +164,13 @@ Files files_without_classes(const fs::path& directory, const ImageDirectoryOptio
             files.paths.size());
     require(
         std::ranges::all_of(options.given_labels, [](std::int32_t label) { return label >= 0; }),
-        "[image directory] the labels given must count from 0");
+        "[image directory] the given labels must not be negative");
     files.classes = options.given_labels;
   }
   return files;
 }
 
-// The files of the subset, in order of their paths.
+// The files of the subset, sorted by path.
 Files subset_of(const Files& files, const ImageDirectoryOptions& options) {
   if (options.subset == Subset::All) return files;
   std::vector<std::size_t> order(files.paths.size());
@@ -186,8 +188,7 @@ Files subset_of(const Files& files, const ImageDirectoryOptions& options) {
                                         ? std::vector<std::size_t>(order.begin(), split)
                                         : std::vector<std::size_t>(split, order.end());
   require(!chosen.empty(),
-          "[image directory] of {} files, a validation split of {} leaves none for "
-          "the subset",
+          "[image directory] a validation split of {1} leaves none of the {0} files for the subset",
           files.paths.size(), options.validation_split);
   std::ranges::sort(chosen);
   Files subset;
@@ -198,7 +199,7 @@ Files subset_of(const Files& files, const ImageDirectoryOptions& options) {
   return subset;
 }
 
-// (samples, …) as the mode wants them.
+// Labels as the mode requires them: (samples) or (samples, width).
 Tensor labels_as(LabelMode mode, const std::vector<std::int32_t>& labels, std::int64_t classes) {
   const std::int64_t count = std::ssize(labels);
   if (mode == LabelMode::Int) return Tensor::of(labels, {count});
@@ -228,7 +229,7 @@ ImageReaderOptions reader_options(const ImageDirectoryOptions& options) {
 
 void check(const ImageDirectoryOptions& options) {
   require(options.validation_split >= 0 && options.validation_split < 1,
-          "[image directory] validation_split is a fraction in [0, 1), not {}",
+          "[image directory] .validation_split must be in [0, 1), not {}",
           options.validation_split);
   require((options.validation_split > 0) == (options.subset != Subset::All),
           "[image directory] .validation_split and .subset go together: give both or neither");
@@ -236,10 +237,11 @@ void check(const ImageDirectoryOptions& options) {
           "[image directory] .class_names are for labels inferred from folders");
   require(options.known_classes.empty() ||
               (options.labels == ImageLabels::Inferred && options.class_names.empty()),
-          "[image directory] .known_classes are for labels inferred from folders, and take the "
-          "place of .class_names");
+          "[image directory] .known_classes are for labels inferred from folders, and replace "
+          ".class_names");
   require(!options.batch_size || *options.batch_size > 0,
-          "[image directory] batches of {} cannot be", options.batch_size.value_or(0));
+          "[image directory] .batch_size must be at least 1, not {}",
+          options.batch_size.value_or(0));
 }
 
 }  // namespace
@@ -302,7 +304,7 @@ bool is_image_directory(const fs::path& directory) {
   for (const fs::directory_entry& folder : fs::directory_iterator(directory, error)) {
     if (!folder.is_directory(error) || is_ignored(folder.path())) continue;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder.path(), error)) {
-      const bool counts = is_picture(entry.path()) && !is_ignored(entry.path());
+      const bool counts = is_image(entry.path()) && !is_ignored(entry.path());
       if (counts && entry.is_regular_file(error)) return true;
     }
   }

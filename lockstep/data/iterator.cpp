@@ -16,12 +16,12 @@ std::int64_t copy_into(const Element& element, std::span<Tensor> destination) {
     const Shape& from = element[i].shape();
     const Shape& to = destination[i].shape();
     require(from.rank() > 0 && from[0] == element[0].shape()[0],
-            "[next_into] component {} is {}, no batch of {} rows; make batches of the samples with "
-            ".batch(32)",
+            "[next_into] component {} has shape {}, component 0 {}: the element is not a batch; "
+            "batch the samples with .batch(32)",
             i, from, element[0].shape());
     require(element[i].dtype() == destination[i].dtype() && to.rank() == from.rank() &&
                 to[0] >= from[0] && to.with(0, from[0]) == from,
-            "[next_into] component {}, {} {}, does not go into {} {}", i,
+            "[next_into] component {}, {} {}, does not fit into {} {}", i,
             name_of(element[i].dtype()), from, name_of(destination[i].dtype()), to);
   }
   for (std::size_t i = 0; i < element.size(); ++i) {

@@ -1,4 +1,4 @@
-// Iterator: runs a dataset once, and holds a position that can be saved and set.
+// Iterator: one pass over a data set, with a position that can be saved and restored.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@
 
 namespace lockstep {
 
-// A saved position whose elements (those in shuffle buffers, say) lie beside it, by reference: for
-// each dtype, tensors whose values one after the other make a row that the bytes point into.
+// A saved position whose elements (such as those in shuffle buffers) are kept as references instead
+// of copies. The tensors of a dtype, concatenated, form one array of values; the bytes hold offsets
+// into it.
 struct IteratorState {
   std::string bytes;
   std::map<DType, std::vector<Tensor>> values;
@@ -26,36 +27,35 @@ struct IteratorState {
 class Iterator {
  public:
   virtual ~Iterator() = default;
-  // The next element; nothing at the end. Its tensors stay as they are for as long as they are
-  // held.
+  // The next element; nullopt at the end. Its tensors do not change while the caller holds them.
   virtual std::optional<Element> next() = 0;
-  // The position, epoch and shard included, as bytes; exact for every transformation.
+  // The position, with epoch and shard, as bytes; exact for every transformation.
   virtual std::string save() const = 0;
-  // Goes to a saved position; UsageError where it was saved by another kind of data set or another
-  // shard, and the iterator stays where it was.
+  // Goes to a saved position. UsageError, and the iterator keeps its position, if it was saved by
+  // another kind of data set or another shard.
   virtual void restore(const std::string& position) = 0;
-  // The same without a copy of the elements that the position holds.
+  // The same without copying the elements that the position holds.
   virtual IteratorState save_state() const = 0;
   virtual void restore_state(const IteratorState& state) = 0;
-  // The next batch, written to the beginnings of these tensors: component i to destination[i],
-  // which has its dtype, its inner extents and rows for a whole batch; UsageError where it has not.
-  // Returns how many rows were written; nothing at the end.
+  // Writes the next batch to the first rows of these tensors: component i to destination[i], which
+  // must have its dtype and inner extents and room for a full batch (UsageError otherwise). Returns
+  // the number of rows written; nullopt at the end.
   virtual std::optional<std::int64_t> next_into(std::span<Tensor> destination);
-  // Begins to make elements before the first is asked for, where the data set ends with prefetch;
-  // the position stays at the beginning. Nothing happens where a generator of the user's is read.
+  // If the data set ends with prefetch, starts to produce elements before the first is requested;
+  // the position stays at the beginning. Does nothing if the data set reads a user's generator.
   virtual void start() {}
-  // Whether all elements that are still to come are made already, so that the next pass may start.
+  // Whether all remaining elements have been produced, so that the next pass may start.
   virtual bool all_made() const { return false; }
-  // What every stage has done so far, which one limits, and what would help.
+  // What every stage has done so far, which one is the bottleneck, and what would help.
   virtual PipelineReport report() const = 0;
 };
 
-// Writes an element to the beginnings of these tensors, as next_into does; returns its rows.
+// Writes an element to the first rows of these tensors, as next_into does; returns its row count.
 std::int64_t copy_into(const Element& element, std::span<Tensor> destination);
 
-// The positions in which m shards go on with an epoch that n shards began: positions[i] was saved
-// by shard i of n. Every element that none of them had given yet is given by exactly one of the m.
-// UsageError where one of the n is missing, doubled, or of another epoch or data set.
+// The positions from which m shards continue an epoch that n shards began; positions[i] was saved
+// by shard i of n. Exactly one of the m returns each element that the n had not returned yet.
+// UsageError if one of the n is missing, duplicate, or from another epoch or data set.
 std::vector<std::string> reshard(const std::vector<std::string>& positions, std::int64_t shards);
 
 }  // namespace lockstep

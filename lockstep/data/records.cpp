@@ -31,7 +31,7 @@ std::vector<ElementSpec> parsed_spec(const std::vector<FeatureSpec>& features) {
   return spec;
 }
 
-// Some of the files at a time, each as the data set that `open` makes of it.
+// Reads options.cycle files in turn, each as the data set that `open` returns for it.
 Dataset in_turns(std::vector<fs::path> files, const RecordFilesOptions& options,
                  std::function<Dataset(const std::vector<fs::path>&)> open) {
   const std::int64_t count = std::ssize(files);
@@ -43,13 +43,12 @@ Dataset in_turns(std::vector<fs::path> files, const RecordFilesOptions& options,
       {.cycle = options.cycle, .parallel = options.parallel});
 }
 
-// All files behind one another, or some of them in turns.
+// All files one after the other, or several in turn.
 template <class Reader>
 Dataset over_files(std::vector<fs::path> files, const RecordFilesOptions& options,
                    const RecordFormat<Reader>& format) {
   require(!files.empty(), "[{}] there are no files to read", format.name);
-  require(options.cycle > 0, "[{}] {} files in turns cannot be; ask for at least 1", format.name,
-          options.cycle);
+  require(options.cycle > 0, "[{}] .cycle must be at least 1, not {}", format.name, options.cycle);
   const auto open = [format](const std::vector<fs::path>& some) {
     return Dataset(std::make_shared<RecordFilesNode<Reader>>(some, format));
   };
@@ -67,9 +66,9 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::vector<std::st
         endings, [&](const std::string& ending) { return name.ends_with(ending); });
     if (wanted && entry.is_regular_file()) files.push_back(entry.path());
   }
-  if (error) fail<DataError>("{}: it cannot be read: {}", folder.string(), error.message());
+  if (error) fail<DataError>("{}: cannot be read: {}", folder.string(), error.message());
   if (files.empty()) {
-    fail<DataError>("{}: it has no file that ends in {}", folder.string(),
+    fail<DataError>("{}: there is no file in it that ends in {}", folder.string(),
                     fmt::join(endings, " or "));
   }
   std::ranges::sort(files);
@@ -159,7 +158,7 @@ Dataset image_examples(std::vector<fs::path> files, RecordFilesOptions options) 
   require(!files.empty(), "[image examples] there are no files to read");
   TFRecordReader first(files.front());
   const std::optional<std::string_view> record = first.next();
-  if (!record) fail<DataError>("{}: it has no records", files.front().string());
+  if (!record) fail<DataError>("{}: the file has no records", files.front().string());
   std::string why;
   for (const char* image : {"image/encoded", "image", "image_raw"}) {
     for (const char* label : {"image/class/label", "label"}) {
@@ -176,7 +175,7 @@ Dataset image_examples(std::vector<fs::path> files, RecordFilesOptions options) 
       return read_examples(std::move(files), features, options);
     }
   }
-  fail<DataError>("{}: its first record has no encoded image with a label{}{}",
+  fail<DataError>("{}: the first record has no encoded image with a label{}{}",
                   files.front().string(), why.empty() ? "" : ": ", why);
 }
 

@@ -1,5 +1,5 @@
-// Files of records as data sets: TFRecord, text and CSV, plain or compressed with gzip, several one
-// after the other or some at once. Damage names the file and the record.
+// Files of records as data sets: TFRecord, text and CSV, plain or gzip, read one after the other or
+// interleaved. Errors about damaged data name the file and the record.
 #pragma once
 
 #include <filesystem>
@@ -14,14 +14,14 @@
 namespace lockstep {
 
 struct RecordFilesOptions {
-  // Files read in turns, a record of each: more than one mixes them before any shuffling, and
-  // several can be read at once.
+  // Files read in turn, one record from each. More than one mixes the files before any shuffle and
+  // allows several to be read at once.
   int cycle = 1;
-  int parallel = 1;  // of these, read at once, or AUTOTUNE
+  int parallel = 1;  // files of the cycle read at once, or AUTOTUNE
   OnError on_error = OnError::Raise;
 };
 
-// The files with these endings in a folder, sorted. DataError where the folder has none.
+// The files in a folder whose names end so, sorted. DataError if there are none.
 std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder,
                                             const std::vector<std::string>& endings);
 
@@ -31,20 +31,20 @@ Dataset read_tfrecords(std::vector<std::filesystem::path> files, RecordFilesOpti
 // {line}: u8, of any length.
 Dataset read_text_lines(std::vector<std::filesystem::path> files, RecordFilesOptions options = {},
                         TextOptions format = {});
-// One component for each of the format's. The first file is opened at once, for its columns.
+// One component for each one in the format. Opens the first file immediately to read its columns.
 Dataset read_csv(std::vector<std::filesystem::path> files, RecordFilesOptions options = {},
                  CsvOptions format = {});
 
-// The tensors of the features of tf.Examples in TFRecord files. `parallel` of the options also says
-// how many records are parsed at once.
+// The features of tf.Examples in TFRecord files, as tensors. `parallel` also sets how many records
+// are parsed at once.
 Dataset read_examples(std::vector<std::filesystem::path> files, std::vector<FeatureSpec> features,
                       RecordFilesOptions options = {}, TFRecordOptions format = {});
 
 namespace datasets {
 
-// {image, label} of TFRecord files of tf.Examples with an encoded JPEG or PNG ("image/encoded",
-// "image" or "image_raw") and an integer ("image/class/label" or "label"), as TensorFlow's own data
-// sets are stored: {encoded bytes, i32 label}. DataError where the first record has no such pair.
+// {encoded bytes, i32 label} from TFRecord files of tf.Examples with an encoded JPEG or PNG
+// ("image/encoded", "image" or "image_raw") and an integer ("image/class/label" or "label"), as
+// TensorFlow Datasets writes them. DataError if the first record has no such pair.
 Dataset image_examples(std::vector<std::filesystem::path> files, RecordFilesOptions options = {});
 
 }  // namespace datasets

@@ -1,4 +1,4 @@
-// The makers of the room's nodes, one file each. They check their options: UsageError.
+// Factories of the nodes in this folder, one file each. They check their options: UsageError.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/data/dataset.h"
-#include "lockstep/data/node.h"
+#include "lockstep/data/pipeline/node.h"
 #include "lockstep/data/sources/table.h"
 
 namespace lockstep {
@@ -28,7 +28,7 @@ NodePtr make_map(NodePtr input, MapFunction function, MapOptions options);
 NodePtr make_map(NodePtr input, RandomMapFunction function, MapOptions options);
 NodePtr make_map_into(NodePtr input, WriteFunction function, MapOptions options);
 NodePtr make_filter(NodePtr input, Predicate predicate, FilterOptions options);
-// count 0: of the shard that the iterator is for.
+// count 0: the shard of the iterator (IteratorOptions).
 NodePtr make_shard(NodePtr input, std::int64_t count, std::int64_t index);
 NodePtr make_interleave(NodePtr input, DatasetFunction function, InterleaveOptions options);
 NodePtr make_zip(NodePtr first, NodePtr second);

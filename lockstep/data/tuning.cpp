@@ -14,15 +14,16 @@ constexpr int kMostThreads = 1 << 16;
 constexpr std::int64_t kMostQueue = 1 << 20;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
-// A number followed by `behind`, taken off the text's beginning; nothing where it is not there.
-std::optional<std::int64_t> take_number(std::string_view& text, std::string_view behind,
+// Removes a number up to `most` and the `suffix` after it from the front of the text and returns
+// the number; nullopt if they are not there.
+std::optional<std::int64_t> take_number(std::string_view& text, std::string_view suffix,
                                         std::int64_t most) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || value < 0 || value > most) return std::nullopt;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  if (!text.starts_with(behind)) return std::nullopt;
-  text.remove_prefix(behind.size());
+  if (!text.starts_with(suffix)) return std::nullopt;
+  text.remove_prefix(suffix.size());
   return value;
 }
 
@@ -69,7 +70,7 @@ bool PipelineTuning::read(std::string_view text) {
 }
 
 void PipelineTuning::save(const std::filesystem::path& file) const {
-  // The same name every time: what a process that died left is written over.
+  // The same name every time, so that the leftovers of a process that died are overwritten.
   const std::filesystem::path temporary = file.string() + ".writing";
   std::ofstream stream(temporary, std::ios::binary);
   stream << text();
@@ -79,7 +80,7 @@ void PipelineTuning::save(const std::filesystem::path& file) const {
   if (!stream || error) {
     std::error_code ignored;
     std::filesystem::remove(temporary, ignored);
-    fail<DataError>("{}: what the input pipeline learned cannot be written there", file.string());
+    fail<DataError>("{}: cannot write the tuning of the input pipeline", file.string());
   }
 }
 

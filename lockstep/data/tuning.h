@@ -1,6 +1,6 @@
-// PipelineTuning: what AUTOTUNE found out about a pipeline: threads and lengths of queues, nothing
-// that elements depend on. A Dataset has one, so that a pass begins with what the one before
-// learned; in a file it travels from run to run.
+// PipelineTuning: what AUTOTUNE learned about a pipeline: threads and queue lengths, nothing that
+// affects the elements. A Dataset owns one, so that each pass starts from what the previous one
+// learned; a file carries it to the next run.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,28 @@
 namespace lockstep {
 
 struct StageTuning {
-  int threads = 0;                     // 0: not known
-  std::int64_t queue = 0;              // elements; 0: not known
-  std::int64_t element_bytes = 0;      // of the queue's
-  std::int64_t no_fewer_until_ns = 0;  // of this process's clock: fewer threads proved too few
+  int threads = 0;                     // 0: unknown
+  std::int64_t queue = 0;              // elements; 0: unknown
+  std::int64_t element_bytes = 0;      // size of an element in the queue
+  std::int64_t no_fewer_until_ns = 0;  // this process's clock: fewer threads proved too few
   bool operator==(const StageTuning&) const = default;
 };
 
 // Several iterators may use it at once.
 class PipelineTuning {
  public:
-  // By a stage's place in the pipeline: "0 prefetch/0 batch/0 map decode".
+  // Keyed by the stage's path in the pipeline: "0 prefetch/0 batch/0 map decode".
   StageTuning of(const std::string& stage) const;
   void set(const std::string& stage, const StageTuning& tuning);
 
-  // A line for each stage: "16 threads, queue 4 of 38535168 bytes: 0 prefetch/0 batch".
+  // One line per stage: "16 threads, queue 4 of 38535168 bytes: 0 prefetch/0 batch".
   std::string text() const;
-  // False where the text is none that text() wrote; nothing is taken from it then.
+  // Returns false and changes nothing if text() did not write this text.
   bool read(std::string_view text);
 
-  // Written to a file, which is replaced as a whole; DataError where it cannot be written.
+  // Replaces the file atomically; DataError if it cannot be written.
   void save(const std::filesystem::path& file) const;
-  // False where there is no such file or it is damaged: then there is nothing to begin with, and
-  // the pipeline finds out anew.
+  // False if the file does not exist or is damaged; the pipeline then tunes from scratch.
   bool load(const std::filesystem::path& file);
 
  private:

@@ -15,12 +15,17 @@ Stream& Device::stream(std::size_t number) {
   return *streams_[number];
 }
 
+void Device::synchronize() {
+  const std::lock_guard lock(streams_mutex_);
+  for (const auto& stream : streams_) stream->synchronize();
+}
+
 std::shared_ptr<Buffer> Device::allocate(std::size_t bytes) {
   return counted(allocate_bytes(bytes), bytes);
 }
 
-std::shared_ptr<Buffer> Device::allocate_lasting(std::size_t bytes) {
-  return counted(allocate_lasting_bytes(bytes), bytes);
+std::shared_ptr<Buffer> Device::allocate_persistent(std::size_t bytes) {
+  return counted(allocate_persistent_bytes(bytes), bytes);
 }
 
 std::shared_ptr<Buffer> Device::allocate_unset(std::size_t bytes) {

@@ -1,4 +1,4 @@
-// Device, Buffer, Stream: where memory lies and where work is issued.
+// Device, Buffer, Stream: where memory is and where work is issued.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace lockstep {
 
 class Device;
 
-// A block of a device's memory, given back when it goes. Aligned to 64 bytes at least.
+// A block of a device's memory, freed on destruction. Aligned to at least 64 bytes.
 class Buffer {
  public:
   Buffer(Device& device, std::byte* data, std::size_t bytes)
@@ -35,26 +35,30 @@ class Buffer {
   std::size_t bytes_;
 };
 
+class Event;
 class Stream;
 
-// Work that was issued once, to be issued again as a whole.
+// Work that was recorded once, to be launched as a whole any number of times.
 class Recording {
  public:
   virtual ~Recording() = default;
   virtual void launch(Stream& stream) = 0;
 };
 
-// Work issued to a stream runs in the order in which it was issued. On the CPU it has run by the
-// time that the call returns.
+// Work issued to a stream runs in the order in which it was issued. On the CPU it has run when the
+// call returns.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual void synchronize() = 0;
-  // What is issued here from now on waits for what has been issued to `other`, of the same device.
+  // What is issued here from now on waits for what has been issued so far to `other`, a stream of
+  // the same device.
   virtual void wait_for(Stream& other) = 0;
+  // The same for what had been issued, to a stream of this device, when the event was recorded.
+  virtual void wait_for(Event& event) = 0;
   // Copies between memories that the device reaches: its own, and the host's (allocate_host).
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
-  // Several, in no order: what one writes none of the others touches.
+  // Several copies, in any order; none may touch what another one writes.
   struct Copy {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
@@ -63,28 +67,28 @@ class Stream {
   virtual void copy_all(std::span<const Copy> copies) {
     for (const Copy& each : copies) copy(each.to, each.from, each.bytes);
   }
-  // Writes the time of the device's clock, in nanoseconds, to memory of the host (allocate_host)
-  // when it gets there.
+  // Writes the device's clock, in nanoseconds, to host memory (allocate_host) when the stream gets
+  // there.
   virtual void stamp(std::int64_t* to) = 0;
-  // Records what f issues to this stream, and to streams that wait for it and that it waits for
-  // again; nothing of it runs. None where the device has no such thing.
+  // Records, without running it, what f issues to this stream and to streams that fork from it and
+  // join it again (wait_for). Null if the device cannot record.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& f) = 0;
 };
 
-// A point in a stream, for the host to wait for.
+// A point in a stream, for the host or another stream to wait for.
 class Event {
  public:
   virtual ~Event() = default;
   virtual void record(Stream& stream) = 0;
-  virtual bool reached() = 0;  // also where it was never recorded
+  virtual bool reached() = 0;  // also if it was never recorded
   virtual void wait() = 0;
-  // Milliseconds on the device's clock since an earlier event; both timed, and reached.
+  // Milliseconds on the device's clock since an earlier event; both must be timed and reached.
   virtual double ms_since(const Event& earlier) = 0;
 };
 
 enum class DeviceKind { Cpu, Cuda };
 
-// A place that computes. Devices outlive everything that was made on them.
+// A place that computes. Devices must outlive everything created on them.
 class Device {
  public:
   virtual ~Device() = default;
@@ -93,27 +97,29 @@ class Device {
   virtual const std::string& name() const = 0;  // "cpu:0"
   virtual std::unique_ptr<Stream> make_stream() = 0;
   virtual std::unique_ptr<Event> make_event(bool timed) = 0;
-  // The device's own streams, by number, made when they are first asked for. Who issues work to the
-  // device shares them: a GPU runs few at once, and those of replicas that wait for one another
-  // must all be among them.
+  // The device's own streams, by number, created on first use and shared by everything that issues
+  // work to the device: a GPU runs only a few streams at once, and those of replicas that wait for
+  // one another must all be among them.
   Stream& stream(std::size_t number);
+  // Until all that was issued to them has run.
+  void synchronize();
   // Makes the calling thread one that issues work for this device: its cores, its context.
-  virtual void enter() = 0;
-  // The same for a thread that will do nothing else: it also stays on the device's cores.
-  virtual void settle() = 0;
-  // Whether the host reads and writes the device's memory as its own.
+  virtual void make_current() = 0;
+  // The same for a thread that does nothing else: it also stays on the device's cores.
+  virtual void pin_thread() = 0;
+  // Whether the host can read and write the device's memory directly.
   bool shares_host_memory() const { return kind() == DeviceKind::Cpu; }
-  // Copies between its memory and the host's, in either direction; done when it returns.
+  // Copies between the device's memory and the host's, in either direction; done when it returns.
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
-  // Zeroed memory of the host that streams of this device copy from and to without stopping.
+  // Zeroed host memory that streams of this device copy from and to asynchronously.
   virtual std::shared_ptr<Buffer> allocate_host(std::size_t bytes) = 0;
 
-  // Zeroed memory. UsageError, with what was asked and what is free, where there is not enough.
+  // Zeroed memory. UsageError, with what was requested and what is free, if there is not enough.
   std::shared_ptr<Buffer> allocate(std::size_t bytes);
-  // The same for what stays as long as a model and is looked at in every step: in huge pages, where
-  // it is worth one, so that neighbours do not drive one another out of a cache.
-  std::shared_ptr<Buffer> allocate_lasting(std::size_t bytes);
-  // Lasting with anything in it, for what is written before it is read.
+  // The same for memory that lives as long as a model and is read in every step: in huge pages if
+  // it is large enough, so that neighbours do not evict one another from a cache.
+  std::shared_ptr<Buffer> allocate_persistent(std::size_t bytes);
+  // Persistent memory with arbitrary contents, for what is written before it is read.
   std::shared_ptr<Buffer> allocate_unset(std::size_t bytes);
 
   std::size_t bytes_in_use() const { return in_use_; }
@@ -122,9 +128,9 @@ class Device {
  protected:
   friend class Buffer;
   virtual std::byte* allocate_bytes(std::size_t bytes) = 0;
-  virtual std::byte* allocate_lasting_bytes(std::size_t bytes) { return allocate_bytes(bytes); }
+  virtual std::byte* allocate_persistent_bytes(std::size_t bytes) { return allocate_bytes(bytes); }
   virtual std::byte* allocate_unset_bytes(std::size_t bytes) {
-    return allocate_lasting_bytes(bytes);
+    return allocate_persistent_bytes(bytes);
   }
   virtual void free_bytes(std::byte* data, std::size_t bytes) = 0;
 

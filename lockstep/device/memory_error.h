@@ -1,4 +1,4 @@
-// MemoryError: a device has not as much memory as was asked for.
+// MemoryError: a device does not have as much memory as was requested.
 #pragma once
 
 #include "lockstep/base/error.h"

@@ -6,21 +6,53 @@
 
 namespace lockstep {
 
-PlanMemory::PlanMemory(const Plan& plan, State& state) : plan_(plan), state_(state) {
+PlanBytes bytes_on(const Device& device, const Plan& plan) {
+  PlanBytes bytes{.variables = plan.variable_bytes,
+                  .arena = plan.arena_bytes,
+                  .input_output = plan.input_output_bytes,
+                  .constants = plan.constant_bytes};
+  if (device.shares_host_memory()) return bytes;
+  bytes.arena += plan.input_output_bytes;
+  bytes.input_output = 0;
+  for (const auto& [name, id] : plan.graph.inputs()) bytes.input_output += plan.graph.bytes(id);
+  return bytes;
+}
+
+PlanMemory::PlanMemory(const Plan& plan, State& state)
+    : plan_(plan), state_(state), rank_(state.memory()), bytes_(bytes_on(state.device(), plan)) {
   Device& device = state_.device();
   if (names_cuda(device.name())) expect_room();
-  arena_ = device.allocate_unset(plan_.arena_bytes);
-  if (device.shares_host_memory()) return;
-  upload_constants();
-  mirror_inputs();
-  mirror_outputs();
+  if (device.shares_host_memory()) {
+    input_output_ = rank_->allocate_persistent(plan_.input_output_bytes);
+  } else {
+    upload_constants();
+    mirror_inputs();
+    mirror_outputs();
+  }
+  follow_arena();
+}
+
+bool PlanMemory::follow_arena() {
+  rank_->reserve_arena(bytes_.arena);
+  if (generation_ == rank_->arena_generation()) return false;
+  generation_ = rank_->arena_generation();
+  find_device_sides();
+  return true;
+}
+
+void PlanMemory::find_device_sides() {
+  for (Input& input : inputs_) input.device = address(input.id);
+  for (Output& output : outputs_) output.device = address(output.id);
 }
 
 void PlanMemory::expect_room() const {
   const Device& device = state_.device();
-  std::size_t needed = plan_.arena_bytes + plan_.constant_bytes;
-  for (const auto& [name, id] : plan_.graph.inputs()) needed += plan_.graph.bytes(id);
-  const std::size_t free = free_gpu_bytes(device);
+  std::size_t needed = bytes_.constants + bytes_.input_output;
+  std::size_t free = free_gpu_bytes(device);
+  if (bytes_.arena > rank_->arena_bytes()) {
+    needed += bytes_.arena;
+    free += rank_->arena_bytes();
+  }
   constexpr double kMiB = 1024.0 * 1024.0;
   if (needed <= free) return;
   fail<MemoryError>(
@@ -38,7 +70,7 @@ std::byte* PlanMemory::add(std::shared_ptr<Buffer> buffer) {
 void PlanMemory::upload_constants() {
   for (const Node& node : plan_.graph.nodes()) {
     if (node.op != Op::Constant) continue;
-    std::byte* const to = add(state_.device().allocate(node.constant.bytes()));
+    std::byte* const to = add(rank_->allocate(node.constant.bytes()));
     state_.device().copy(to, node.constant.raw(), node.constant.bytes());
     constants_[&node] = to;
   }
@@ -52,9 +84,9 @@ void PlanMemory::mirror_inputs() {
     const std::shared_ptr<Buffer> host_side = device.allocate_host(bytes);
     host_sides_[id] = Tensor(type.dtype, type.shape, host_side, 0);
     inputs_.push_back({.host = host_side->data(),
-                       .landing = add(device.allocate(bytes)),
-                       .device = address(id),
-                       .bytes = bytes});
+                       .staging = add(rank_->allocate(bytes)),
+                       .bytes = bytes,
+                       .id = id});
   }
 }
 
@@ -62,22 +94,26 @@ void PlanMemory::mirror_outputs() {
   Device& device = state_.device();
   for (const auto& [name, id] : plan_.graph.outputs()) {
     if (host_sides_.contains(id)) continue;
-    if (plan_.values[static_cast<std::size_t>(id)].place != Place::Arena) continue;
+    if (plan_.values[static_cast<std::size_t>(id)].place != Place::InputOutput) continue;
     const std::size_t bytes = plan_.graph.bytes(id);
     const ValueType& type = plan_.graph.type(id);
     const std::shared_ptr<Buffer> host_side = device.allocate_host(bytes);
     host_sides_[id] = Tensor(type.dtype, type.shape, host_side, 0);
     outputs_.push_back(
-        {.device = address(id),
-         .landing = {add(device.allocate_host(bytes)), add(device.allocate_host(bytes))},
+        {.staging = {add(device.allocate_host(bytes)), add(device.allocate_host(bytes))},
          .host = host_side->data(),
-         .bytes = bytes});
+         .bytes = bytes,
+         .id = id});
   }
 }
 
 std::byte* PlanMemory::address(ValueId id) const {
   const Allocation& allocation = plan_.values[static_cast<std::size_t>(id)];
-  if (allocation.place == Place::Arena) return arena_->data() + allocation.offset;
+  if (allocation.place == Place::Arena) return rank_->arena() + allocation.offset;
+  if (allocation.place == Place::InputOutput) {
+    return input_output_ != nullptr ? input_output_->data() + allocation.offset
+                                    : rank_->arena() + plan_.arena_bytes + allocation.offset;
+  }
   const Node& node = leaf(id);
   if (node.op == Op::Variable) return state_.data(*node.variable);
   const auto uploaded = constants_.find(&node);
@@ -85,11 +121,11 @@ std::byte* PlanMemory::address(ValueId id) const {
   return const_cast<std::byte*>(node.constant.raw());  // never written: constants are inputs only
 }
 
-std::byte* PlanMemory::workspace(const PlanStep& step) const {
-  return step.workspace_bytes > 0 ? arena_->data() + step.workspace_offset : nullptr;
+std::byte* PlanMemory::workspace(const Instruction& instruction) const {
+  return instruction.workspace_bytes > 0 ? rank_->arena() + instruction.workspace_offset : nullptr;
 }
 
-// The variable or constant whose memory a value outside the arena looks at.
+// The variable or constant whose memory a value outside the arena refers to.
 const Node& PlanMemory::leaf(ValueId id) const {
   const Node* node = &plan_.graph.producer(id);
   while (node->op != Op::Variable && node->op != Op::Constant) {
@@ -103,8 +139,8 @@ Tensor PlanMemory::host_view(ValueId id) const {
   if (mirrored != host_sides_.end()) return mirrored->second;
   const Allocation& allocation = plan_.values[static_cast<std::size_t>(id)];
   const ValueType& type = plan_.graph.type(id);
-  if (allocation.place == Place::Arena) {
-    return Tensor(type.dtype, type.shape, arena_, allocation.offset);
+  if (allocation.place == Place::InputOutput) {
+    return Tensor(type.dtype, type.shape, input_output_, allocation.offset);
   }
   const Node& node = leaf(id);
   const Tensor value = node.op == Op::Variable ? state_.get(*node.variable) : node.constant;

@@ -25,20 +25,20 @@ void RunClock::ended(const Run& run) {
   } else if (!run.awaited && run.copied != nullptr) {
     end = std::min(end, run.issued_ns + ns_between(*run.copied, *run.done));
   }
-  // From when on it had all but its inputs.
+  // From here on it had everything but its inputs.
   const std::int64_t ready = std::min(end, std::max(run.issued_ns, last_end_ns_));
   std::int64_t begin = ready;
   if (run.copied != nullptr) {
     begin = std::clamp(end - ns_between(*run.copied, *run.done), ready, end);
   }
-  std::int64_t summing = 0;
-  if (run.sums != nullptr) {
-    summing = std::min(run.sums->account(run.turn, end), end - begin);
+  std::int64_t communicating = 0;
+  if (run.collectives != nullptr) {
+    communicating = std::min(run.collectives->account(run.turn, end), end - begin);
   }
   take_back(ready, end);
   track_.count(SpanKind::Input, begin - ready);
-  track_.count(SpanKind::Communication, summing);
-  track_.count(SpanKind::Compute, end - begin - summing);
+  track_.count(SpanKind::Communication, communicating);
+  track_.count(SpanKind::Compute, end - begin - communicating);
   if (begin > ready) device_track_.add("await inputs", SpanKind::Input, ready, begin);
   device_track_.add("run step", SpanKind::Compute, begin, end);
   last_end_ns_ = end;

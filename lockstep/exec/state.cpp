@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-// Copies elements between row-major memory and a layout, in the direction that `Move` says:
-// move(row-major element, element in the layout).
+// Copies elements between row-major memory and a layout, in the direction of `Move`: move(row-major
+// element, element in the layout).
 template <class Move>
 void walk(const Shape& shape, const Layout& layout, std::size_t size, Move&& move) {
   if (shape.elements() == 0) return;
@@ -26,54 +26,82 @@ void walk(const Shape& shape, const Layout& layout, std::size_t size, Move&& mov
   }
 }
 
-std::size_t bytes_of(const Variable& variable, const Layout& layout) {
-  return static_cast<std::size_t>(layout.elements(variable.shape)) * size_of(variable.dtype);
+Slice whole(const Variable& variable) {
+  return {0, static_cast<std::size_t>(variable.shape.elements())};
 }
 
 }  // namespace
 
+std::size_t State::Slot::bytes() const {
+  const std::size_t elements =
+      sharded ? slice.size() : static_cast<std::size_t>(layout.elements(variable->shape));
+  return elements * size_of(variable->dtype);
+}
+
+State::Slot State::slot_of(const Graph& graph, const Node& node) {
+  const ValueInfo& value = graph.info(node.outputs[0]);
+  const bool sharded = node.attrs.has("begin");
+  ensure(!sharded || value.layout.row_major(), "a slice of {} lies in layout '{}'", node.name,
+         value.layout.str());
+  return {.variable = node.variable,
+          .layout = value.layout,
+          .buffer = {},
+          .offset = 0,
+          .slice = slice_of_variable(node),
+          .sharded = sharded};
+}
+
 void State::add(const Graph& graph) {
-  // The lists of every Update first, so that each lies side by side; then what is left.
+  // The lists of every Update first, so that each is contiguous; then the rest.
   for (const Node& node : graph.nodes()) {
     if (node.op != Op::Update) continue;
     const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
     for (std::size_t list = 3; list < node.inputs.size(); list += count) {
-      if (list == 3 + count) continue;  // the gradients
-      std::vector<VariableRef> variables;
-      std::vector<Layout> layouts;
+      if (list == 3 + count) continue;                   // the gradients
+      if (list == 3 && !node.outputs.empty()) continue;  // slices of parameters, which are values
+      std::vector<Slot> slots;
       for (std::size_t i = list; i < list + count; ++i) {
         const Node& producer = graph.producer(node.inputs[i]);
         ensure(producer.op == Op::Variable, "an update names {}, which is no variable",
                producer.name);
-        if (has(*producer.variable)) continue;
-        variables.push_back(producer.variable);
-        layouts.push_back(graph.info(node.inputs[i]).layout);
+        if (!has(*producer.variable)) slots.push_back(slot_of(graph, producer));
       }
-      add_together(variables, layouts);
+      add_together(std::move(slots));
     }
   }
   for (const Node& node : graph.nodes()) {
-    if (node.op == Op::Variable && !has(*node.variable)) {
-      add(node.variable, graph.info(node.outputs[0]).layout);
-    }
+    if (node.op != Op::Variable) continue;
+    if (!has(*node.variable)) add_together({slot_of(graph, node)});
+    ensure(slice(*node.variable) == slice_of_variable(node),
+           "variable {} has its elements {} to {} here, but the plan wants {} to {}", node.name,
+           slice(*node.variable).begin, slice(*node.variable).end, slice_of_variable(node).begin,
+           slice_of_variable(node).end);
   }
 }
 
 void State::add(const VariableRef& variable, const Layout& layout) {
-  if (!has(*variable)) add_together({&variable, 1}, {&layout, 1});
+  if (has(*variable)) return;
+  add_together({{.variable = variable,
+                 .layout = layout,
+                 .buffer = {},
+                 .offset = 0,
+                 .slice = whole(*variable),
+                 .sharded = false}});
 }
 
-void State::add_together(std::span<const VariableRef> variables, std::span<const Layout> layouts) {
+void State::add_together(std::vector<Slot> slots) {
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < variables.size(); ++i) bytes += bytes_of(*variables[i], layouts[i]);
-  const std::shared_ptr<Buffer> buffer = device_->allocate_lasting(bytes);
+  for (const Slot& slot : slots) bytes += slot.bytes();
+  const std::shared_ptr<Buffer> buffer = memory_->allocate_persistent(bytes);
   expect_memory_to_run("[variables] " + device_->name());  // initializers use all cores
   std::size_t offset = 0;
-  for (std::size_t i = 0; i < variables.size(); ++i) {
-    const VariableRef& variable = variables[i];
-    slots_[variable.get()] = {variable, layouts[i], buffer, offset};
+  for (Slot& slot : slots) {
+    const VariableRef variable = slot.variable;
+    slot.buffer = buffer;
+    slot.offset = offset;
+    offset += slot.bytes();
+    slots_[variable.get()] = std::move(slot);
     order_.push_back(variable);
-    offset += bytes_of(*variable, layouts[i]);
     if (variable->initializer) {
       Tensor start(variable->dtype, variable->shape);
       variable->initializer(start, seed_);
@@ -94,8 +122,12 @@ std::byte* State::data(const Variable& variable) const {
   return found.buffer->data() + found.offset;
 }
 
-// Through memory of the host, in the variable's layout.
+// Through host memory, in the variable's layout.
 Tensor State::get(const Variable& variable) const {
+  require(!is_sharded(variable),
+          "[state] of variable {} only elements {} to {} of {} are on {}: gather it from all ranks",
+          variable.name, slice(variable).begin, slice(variable).end, variable.shape.elements(),
+          device_->name());
   Tensor value(variable.dtype, variable.shape);
   const Layout& placed = layout(variable);
   if (placed.row_major()) {
@@ -116,7 +148,9 @@ void State::set(const Variable& variable, const Tensor& value) {
           name_of(variable.dtype), variable.shape, name_of(value.dtype()), value.shape());
   const Layout& placed = layout(variable);
   if (placed.row_major()) {
-    device_->copy(data(variable), value.raw(), value.bytes());
+    const std::size_t size = size_of(variable.dtype);
+    const Slice& here = slice(variable);
+    device_->copy(data(variable), value.raw() + here.begin * size, here.size() * size);
     return;
   }
   std::vector<std::byte> target = image(variable);
@@ -127,19 +161,28 @@ void State::set(const Variable& variable, const Tensor& value) {
   device_->copy(data(variable), target.data(), target.size());
 }
 
+Tensor State::get_slice(const Variable& variable) const {
+  const Slice& here = slice(variable);
+  const auto elements = static_cast<std::int64_t>(here.size());
+  if (!is_sharded(variable)) return get(variable).reshaped({elements});
+  Tensor value(variable.dtype, {elements});
+  device_->copy(value.raw(), data(variable), value.bytes());
+  return value;
+}
+
 std::vector<std::byte> State::image(const Variable& variable) const {
-  std::vector<std::byte> bytes(bytes_of(variable, layout(variable)));
+  std::vector<std::byte> bytes(slot(variable).bytes());
   device_->copy(bytes.data(), data(variable), bytes.size());
   return bytes;
 }
 
 std::size_t State::bytes(const Variable& variable) const {
-  return bytes_of(variable, slot(variable).layout);
+  return slot(variable).bytes();
 }
 
 std::size_t State::bytes() const {
   std::size_t bytes = 0;
-  for (const auto& [variable, found] : slots_) bytes += bytes_of(*variable, found.layout);
+  for (const auto& [variable, found] : slots_) bytes += found.bytes();
   return bytes;
 }
 

@@ -1,4 +1,5 @@
-// State: the memory of variables on one device. Executors of several plans share it.
+// State: the memory of variables on one device. Executors of several plans share it, and with it
+// the arena in which they compute (rank_memory.h).
 #pragma once
 
 #include <span>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/device/device.h"
+#include "lockstep/exec/rank_memory.h"
 #include "lockstep/graph/graph.h"
 #include "lockstep/tensor/tensor.h"
 
@@ -13,27 +15,42 @@ namespace lockstep {
 
 class State {
  public:
-  State(Device& device, std::uint64_t seed) : device_(&device), seed_(seed) {}
+  State(Device& device, std::uint64_t seed) : State(std::make_shared<RankMemory>(device), seed) {}
+  // Replaces another state of the same rank.
+  State(std::shared_ptr<RankMemory> memory, std::uint64_t seed)
+      : memory_(std::move(memory)), device_(&memory_->device()), seed_(seed) {}
 
-  // Adds and initialises the variables of a graph that are not there yet, in the layouts that they
-  // have in the graph. Those that one Update node names together lie side by side, without gaps.
+  // Adds and initialises the variables of a graph that are missing, in the layouts that they have
+  // in the graph. Those that one Update node names together are contiguous. Of a Sharded(flat)
+  // variable only this rank's slice is stored.
   void add(const Graph& graph);
   void add(const VariableRef& variable, const Layout& layout = {});
 
   bool has(const Variable& variable) const { return slots_.contains(&variable); }
   const Layout& layout(const Variable& variable) const { return slot(variable).layout; }
   std::byte* data(const Variable& variable) const;
-  // The value, row-major: a copy.
+  // The value, row-major: a copy. UsageError if only a slice is stored here: the whole value is
+  // gathered from the slices of all ranks.
   Tensor get(const Variable& variable) const;
-  // UsageError, naming the variable, where dtype or shape are not its own.
+  // Takes the whole value; a rank that has a slice keeps only that. UsageError, naming the
+  // variable, if dtype or shape differ.
   void set(const Variable& variable, const Tensor& value);
+  // The elements, in row-major order, that are stored here: all, or this rank's slice; and their
+  // values, in one dimension.
+  const Slice& slice(const Variable& variable) const { return slot(variable).slice; }
+  bool is_sharded(const Variable& variable) const { return slot(variable).sharded; }
+  Tensor get_slice(const Variable& variable) const;
 
   std::vector<VariableRef> variables() const { return order_; }
   std::size_t bytes() const;
   std::size_t bytes(const Variable& variable) const;  // of one, in its layout
-  // A copy of its memory as it lies, padding included.
+  // A copy of its memory as it is, including padding.
   std::vector<std::byte> image(const Variable& variable) const;
   Device& device() const { return *device_; }
+  const std::shared_ptr<RankMemory>& memory() const { return memory_; }
+  // What is allocated on the device for this rank: its variables, the arena of its plans, and the
+  // memory of each plan (inputs and outputs or their staging buffers, constants).
+  std::size_t resident_bytes() const { return memory_->resident_bytes(); }
 
  private:
   struct Slot {
@@ -41,10 +58,17 @@ class State {
     Layout layout;
     std::shared_ptr<Buffer> buffer;
     std::size_t offset = 0;
+    Slice slice;  // elements that are stored here
+    bool sharded = false;
+
+    std::size_t bytes() const;
   };
   const Slot& slot(const Variable& variable) const;
-  void add_together(std::span<const VariableRef> variables, std::span<const Layout> layouts);
+  // Contiguous; buffer and offset are still to be chosen.
+  void add_together(std::vector<Slot> slots);
+  static Slot slot_of(const Graph& graph, const Node& node);
 
+  std::shared_ptr<RankMemory> memory_;
   Device* device_;
   std::uint64_t seed_;
   std::unordered_map<const Variable*, Slot> slots_;

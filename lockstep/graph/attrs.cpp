@@ -24,7 +24,7 @@ const T& Attrs::get(std::string_view name) const {
   const auto found = items_.find(name);
   ensure(found != items_.end(), "attribute {} is missing in {}", name, str());
   const T* value = std::get_if<T>(&found->second);
-  ensure(value != nullptr, "attribute {} is of another kind in {}", name, str());
+  ensure(value != nullptr, "attribute {} has another type in {}", name, str());
   return *value;
 }
 

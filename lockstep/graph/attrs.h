@@ -22,19 +22,19 @@ class Attrs {
   void set(std::string name, Attr value) { items_[std::move(name)] = std::move(value); }
   void remove(const std::string& name) { items_.erase(name); }
 
-  // The value of an attribute; InternalError where it is missing or of another kind.
+  // The value of an attribute; InternalError if it is missing or has another type.
   std::int64_t integer(std::string_view name) const { return get<std::int64_t>(name); }
   double real(std::string_view name) const { return get<double>(name); }
   bool flag(std::string_view name) const { return get<bool>(name); }
   const std::string& text(std::string_view name) const { return get<std::string>(name); }
   const Ints& ints(std::string_view name) const { return get<Ints>(name); }
-  // The text, or "" where there is no such attribute.
+  // The text, or "" if there is no such attribute.
   std::string text_or_empty(std::string_view name) const {
     return has(name) ? text(name) : std::string();
   }
 
   bool operator==(const Attrs&) const = default;
-  std::string str() const;  // "{axis=1, keepdims=true}", or "" where there are none
+  std::string str() const;  // "{axis=1, keepdims=true}", or "" if there are none
 
  private:
   template <class T>

@@ -1,6 +1,7 @@
 #include "lockstep/graph/graph.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/op_def.h"
@@ -37,7 +38,7 @@ const ValueType& Value::type() const {
 }
 
 ValueId Graph::add_value(ValueType type, NodeId producer) {
-  values_.push_back({.type = std::move(type), .layout = {}, .producer = producer});
+  values_.push_back({.type = std::move(type), .layout = {}, .producer = producer, .placement = {}});
   return static_cast<ValueId>(values_.size()) - 1;
 }
 
@@ -61,7 +62,33 @@ Value Graph::variable(const VariableRef& variable) {
   const Value value = add_leaf({.op = Op::Variable, .name = variable->name, .variable = variable},
                                {variable->dtype, variable->shape});
   variables_[variable.get()] = value.id();
+  info(value.id()).placement = variable->placement;
   return value;
+}
+
+Value Graph::variable(const VariableRef& variable, const Slice& slice) {
+  ensure(!variables_.contains(variable.get()) && slice.begin <= slice.end &&
+             std::cmp_less_equal(slice.end, variable->shape.elements()),
+         "elements {} to {} of variable {}, which has {}", slice.begin, slice.end, variable->name,
+         variable->shape.elements());
+  const auto begin = static_cast<std::int64_t>(slice.begin);
+  const auto end = static_cast<std::int64_t>(slice.end);
+  const Value value = add_leaf({.op = Op::Variable,
+                                .name = variable->name,
+                                .attrs = {{"begin", begin}, {"end", end}},
+                                .variable = variable},
+                               {variable->dtype, {end - begin}});
+  variables_[variable.get()] = value.id();
+  info(value.id()).placement = Placement::sharded_flat();
+  return value;
+}
+
+Slice slice_of_variable(const Node& node) {
+  if (!node.attrs.has("begin")) {
+    return {0, static_cast<std::size_t>(node.variable->shape.elements())};
+  }
+  return {static_cast<std::size_t>(node.attrs.integer("begin")),
+          static_cast<std::size_t>(node.attrs.integer("end"))};
 }
 
 Value Graph::constant(Tensor tensor) {
@@ -172,7 +199,8 @@ void Rewriter::copy_as(const Node& node, std::span<const Value> inputs, Attrs at
       outputs = {target_.input(node.name, source_.type(node.outputs[0]))};
       break;
     case Op::Variable:
-      outputs = {target_.variable(node.variable)};
+      outputs = {node.attrs.has("begin") ? target_.variable(node.variable, slice_of_variable(node))
+                                         : target_.variable(node.variable)};
       break;
     case Op::Constant:
       outputs = {target_.constant(node.constant)};
@@ -185,6 +213,7 @@ void Rewriter::copy_as(const Node& node, std::span<const Value> inputs, Attrs at
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     target_.info(outputs[i].id()).layout = source_.info(node.outputs[i]).layout;
+    target_.info(outputs[i].id()).placement = source_.info(node.outputs[i]).placement;
     set(node.outputs[i], outputs[i]);
   }
 }

@@ -1,4 +1,4 @@
-// Graph: a step as data. Nodes stand in an order in which they can run; values have static shapes;
+// Graph: a step as data. Nodes are in an order in which they can run; values have static shapes;
 // there is no memory and no device.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/shape.h"
+#include "lockstep/base/slice.h"
 #include "lockstep/graph/attrs.h"
 #include "lockstep/graph/layout.h"
 #include "lockstep/graph/op.h"
@@ -58,7 +59,7 @@ struct Node {
   Attrs attrs = {};
   std::vector<ValueId> inputs = {};
   std::vector<ValueId> outputs = {};
-  VariableRef variable = {};  // of Op::Variable
+  VariableRef variable = {};  // of Op::Variable; {begin, end} where the value is a slice of it
   Tensor constant = {};       // of Op::Constant
 };
 
@@ -66,6 +67,8 @@ struct ValueInfo {
   ValueType type;
   Layout layout;
   NodeId producer = -1;
+  // Its placement, derived by the pass Place. Nodes that later passes make have none.
+  Placements placement = {};
 };
 
 class Graph {
@@ -78,10 +81,13 @@ class Graph {
   Value input(std::string name, ValueType type);
   // The value of a variable as it is before the step; one node for each variable.
   Value variable(const VariableRef& variable);
+  // The same for one that is Sharded(flat): those of its elements, in row-major order, that this
+  // rank has, as a value with one dimension.
+  Value variable(const VariableRef& variable, const Slice& slice);
   Value constant(Tensor tensor);
   Value scalar(double value, DType dtype = DType::F32);
 
-  // Adds a node; its output types follow from the op's shape rule. A rule that refuses becomes a
+  // Adds a node; its output types follow from the op's shape rule. An error of the rule becomes a
   // UsageError that names the op and the scope: "[matmul] dense_1: ...".
   std::vector<Value> add(Op op, std::span<const Value> inputs, Attrs attrs = {});
   // The same for an op with one output.
@@ -100,7 +106,7 @@ class Graph {
 
   const std::vector<std::pair<std::string, ValueId>>& inputs() const { return inputs_; }
   const std::vector<std::pair<std::string, ValueId>>& outputs() const { return outputs_; }
-  // The input or output of a name; UsageError, with the names there are, where there is none.
+  // The input or output of a name; UsageError, listing the names, if there is none.
   ValueId input_id(std::string_view name) const;
   ValueId output_id(std::string_view name) const;
   std::vector<VariableRef> variables() const;  // in the order of their first mention
@@ -108,7 +114,7 @@ class Graph {
   // Bytes of a value in memory, in its layout.
   std::size_t bytes(ValueId id) const;
 
-  // Names given to the nodes added while it lives: { NameScope scope(graph, "dense_1"); ... }
+  // Names the nodes added while it lives: { NameScope scope(graph, "dense_1"); ... }
   class NameScope {
    public:
     NameScope(Graph& graph, std::string_view name);
@@ -128,29 +134,33 @@ class Graph {
   Value add_leaf(Node node, ValueType type);
 
   std::vector<Node> nodes_;
-  std::deque<ValueInfo> values_;  // stays put as it grows: shapes are handed out by reference
+  std::deque<ValueInfo> values_;  // elements never move: shapes are handed out by reference
   std::vector<std::pair<std::string, ValueId>> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_map<const Variable*, ValueId> variables_;
   std::string scope_;
 };
 
-// The same graph once more.
+// The elements, row-major, that a variable's node represents: all, or the slice of this rank.
+Slice slice_of_variable(const Node& node);
+
+// A copy of the graph.
 Graph clone(const Graph& graph);
 
-// Builds a changed copy of a graph, node by node. A pass walks source.nodes() in order and, for
-// each, either copies it or adds others instead and says which value stands for which.
+// Builds a changed copy of a graph, node by node. A pass walks source.nodes() in order and either
+// copies each node or adds others instead and maps the values that they replace.
 class Rewriter {
  public:
   explicit Rewriter(const Graph& source) : source_(source), map_(source.values_.size()) {}
 
   Graph& target() { return target_; }
-  // What stands in the target for a value of the source; InternalError before it is known.
+  // The target's value for a value of the source; InternalError before it is known.
   Value map(ValueId id) const;
   std::vector<Value> map(std::span<const ValueId> ids) const;
   bool knows(ValueId id) const { return map_[static_cast<std::size_t>(id)].defined(); }
   void set(ValueId id, Value value) { map_[static_cast<std::size_t>(id)] = value; }
-  // Copies a node with its inputs mapped, and maps its outputs; layouts are copied too.
+  // Copies a node with its inputs mapped, and maps its outputs; layouts and placements are copied
+  // too.
   void copy(const Node& node);
   // The same with other inputs or attributes.
   void copy_as(const Node& node, std::span<const Value> inputs, Attrs attrs);
@@ -167,7 +177,7 @@ class Rewriter {
 // later, an output whose type is not what the shape rule gives, a duplicate name.
 void verify(const Graph& graph);
 
-// The graph as text, a node a line.
+// The graph as text, one node per line.
 std::string print(const Graph& graph);
 
 }  // namespace lockstep

@@ -48,9 +48,9 @@ std::vector<std::vector<std::int64_t>> Layout::offsets(const Shape& shape) const
 std::string Layout::str() const {
   std::string text;
   for (int axis : order) {
-    const bool cut = std::any_of(blocks.begin(), blocks.end(),
-                                 [&](const auto& block) { return block.first == axis; });
-    text += static_cast<char>((cut ? 'A' : 'a') + axis);
+    const bool blocked = std::any_of(blocks.begin(), blocks.end(),
+                                     [&](const auto& block) { return block.first == axis; });
+    text += static_cast<char>((blocked ? 'A' : 'a') + axis);
   }
   for (const auto& [axis, size] : blocks) {
     text += std::to_string(size) + static_cast<char>('a' + axis);

@@ -86,8 +86,13 @@ enum class Op : std::uint8_t {
   // over lists of parameters, one sweep each (ops/update.h)
   Update,
   GlobalNorm,
-  // between replicas (ops/collective.h)
-  AllReduce,
+  // between ranks (ops/collective.h); all have {group}
+  AllReduce,      // {after}
+  ReduceScatter,  // {rank, size}
+  AllGather,      // {rank, size, shapes, after}
+  Broadcast,      // {root, after}
+  OwnSlice,       // {rank, size}: no communication
+  ForEachRank,    // no communication
   // put in by the pass that joins elementwise nodes (ops/pointwise.h)
   Pointwise,        // {program, count, scalars, results}
   PointwiseAssign,  // {…, targets}

@@ -12,7 +12,9 @@ std::string print(const Graph& graph) {
     for (ValueId id : node.outputs) {
       const ValueInfo& value = graph.info(id);
       const std::string layout = value.layout.row_major() ? "" : ":" + value.layout.str();
-      outputs.push_back(fmt::format("%{} {}{}", id, value.type.str(), layout));
+      const std::string placement = value.placement.str();
+      outputs.push_back(fmt::format("%{} {}{}{}{}", id, value.type.str(), layout,
+                                    placement.empty() ? "" : " ", placement));
     }
     text += fmt::format("{}{}{}({}{}){}", fmt::join(outputs, ", "), outputs.empty() ? "" : " = ",
                         op_def(node.op).name, node.inputs.empty() ? "" : "%",

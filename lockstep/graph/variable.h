@@ -1,5 +1,5 @@
-// Variable: state that outlives a step, known by identity. It describes; the memory lies in the
-// executors' State, one for each replica.
+// Variable: state that outlives a step, identified by its address. It is only a description; the
+// memory is in the executors' State, one per replica.
 #pragma once
 
 #include <functional>
@@ -8,13 +8,10 @@
 
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/shape.h"
+#include "lockstep/graph/placement.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
-
-// What the value of a variable is where every replica has its own: the same on all, or their sum
-// (metrics).
-enum class Aggregation { Mirrored, Sum };
 
 // Who knows where the memory of a variable is: a model.
 class VariableOwner {
@@ -27,10 +24,12 @@ struct Variable {
   DType dtype = DType::F32;
   Shape shape;
   bool trainable = true;
-  Aggregation aggregation = Aggregation::Mirrored;
+  // How it lies on the ranks. Replicated: the same bits on all. Local: every rank has its own, and
+  // what is read is their sum (metrics).
+  Placements placement = {};
   // Fills a fresh tensor of the variable's dtype and shape; absent: zeros. `seed` is the model's.
   std::function<void(Tensor& target, std::uint64_t seed)> initializer;
-  // The first model that has it; none for variables of a step of the user's own.
+  // The first model that has it; none for variables of a user-defined step.
   mutable std::weak_ptr<VariableOwner> owner = {};
 };
 

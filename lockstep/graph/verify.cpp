@@ -13,8 +13,8 @@ void verify(const Graph& graph) {
     const OpDef& def = op_def(node.op);
     std::vector<ValueType> types;
     for (ValueId input : node.inputs) {
-      ensure(defined.contains(input), "[verify] {} {} reads value {} before it is made", def.name,
-             node.name, input);
+      ensure(defined.contains(input), "[verify] {} {} reads value {} before it is defined",
+             def.name, node.name, input);
       types.push_back(graph.type(input));
     }
     if (node.op == Op::Variable) {
@@ -32,11 +32,11 @@ void verify(const Graph& graph) {
       }
     }
     for (ValueId output : node.outputs) {
-      ensure(defined.insert(output).second, "[verify] value {} is made twice", output);
+      ensure(defined.insert(output).second, "[verify] value {} is defined twice", output);
     }
   }
   for (const auto& [name, id] : graph.outputs()) {
-    ensure(defined.contains(id), "[verify] output {} is never made", name);
+    ensure(defined.contains(id), "[verify] output {} is never defined", name);
   }
 }
 

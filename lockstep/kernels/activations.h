@@ -1,10 +1,10 @@
-// Activations and their derivatives, the one place where their formulas stand. Each kind is a pair
-// of functions of one element: the value, and dy times the derivative, from the output where that
-// is enough (it then may lie in place of the input) and from the input else. All stay finite for
-// inputs of any size, and a NaN goes through.
+// Activations and their derivatives; their formulas are written nowhere else. Each kind is a pair
+// of functions of one element: the value, and dy times the derivative. The derivative is computed
+// from the output where that suffices (the output may then overwrite the input), otherwise from the
+// input. All stay finite for inputs of any size and propagate NaN.
 //
-// Math says how exponentials and the like are taken: StandardMath in any floating type, VectorMath
-// (vector_math.h) in f32 and in vectors.
+// Math provides exponentials and the like: StandardMath for any floating type, VectorMath
+// (vector_math.h) for f32, vectorised.
 #pragma once
 
 #include <cmath>
@@ -33,7 +33,7 @@ struct StandardMath {
   static T bell(T x) {
     return std::exp(x * x * T(-0.5));
   }
-  // By erfc: exact where Φ is close to 0.
+  // Uses erfc, which stays accurate where Φ is close to 0.
   template <class T>
   static T normal_cumulative(T x) {
     return T(0.5) * std::erfc(x * static_cast<T>(-0.5 * std::numbers::sqrt2));
@@ -172,7 +172,7 @@ struct Softplus {
   }
 };
 
-// Calls f with the functions of a kind; alpha is leaky_relu's.
+// Calls f with the functions of a kind; alpha is the slope of leaky_relu.
 template <class Math, class F>
 auto with_activation(std::string_view kind, double alpha, F&& f) {
   if (kind == "relu") return f(Relu());
@@ -184,7 +184,7 @@ auto with_activation(std::string_view kind, double alpha, F&& f) {
   if (kind == "tanh") return f(Tanh<Math>());
   if (kind == "sigmoid") return f(Sigmoid<Math>());
   if (kind == "softplus") return f(Softplus<Math>());
-  fail<UsageError>("{} is no activation", kind);
+  fail<UsageError>("'{}' is not an activation", kind);
 }
 
 }  // namespace lockstep

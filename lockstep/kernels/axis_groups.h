@@ -1,4 +1,4 @@
-// The axes of a reduction as kernels see them: fewer, and each either reduced or kept.
+// The axes of a reduction as kernels see them: neighbours merged, each either reduced or kept.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// The axes of a shape, each kind merged with its neighbours of the same kind.
+// The axes of a shape; neighbouring axes of the same kind are merged, those of extent 1 dropped.
 struct AxisGroups {
   std::vector<std::int64_t> extents;
   std::vector<bool> reduced;

@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-// What makes two nodes alike: "conv2d {…} f32(64, 28, 28, 1), f32(5, 5, 1, 32) -> f32(…)". Layouts
-// are not in it: they follow from the choice.
+// Nodes with the same key share a choice: "conv2d {…} f32(64, 28, 28, 1), f32(5, 5, 1, 32) ->
+// f32(…)". Layouts are not part of it: they follow from the choice.
 std::string key_of(const KernelCall& call) {
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
@@ -22,7 +22,7 @@ std::string key_of(const KernelCall& call) {
                      fmt::join(inputs, ", "), fmt::join(outputs, ", "));
 }
 
-// The same node in another graph, its outputs in the candidate's layouts; the first of them.
+// Adds the same node to another graph, its outputs in the candidate's layouts; returns the first.
 Value add_node(Graph& graph, const std::vector<Value>& inputs, const KernelCall& call,
                const MeasuredChoice::Candidate& candidate) {
   const std::vector<Value> outputs = graph.add(call.node.op, inputs, call.attrs());
@@ -32,8 +32,8 @@ Value add_node(Graph& graph, const std::vector<Value>& inputs, const KernelCall&
   return outputs[0];
 }
 
-// One candidate ready to run on memory of its own: reorders of the inputs that do not lie as it
-// wants them, the node, and a reorder of its first output to where the first candidate leaves it.
+// One candidate, ready to run in separate memory: reorders of the inputs that are not in the
+// layouts it wants, the node, and a reorder of its first output to the first candidate's layout.
 class Trial {
  public:
   Trial(const KernelCall& call, const MeasuredChoice::Candidate& candidate,
@@ -43,7 +43,7 @@ class Trial {
     for (std::size_t i = 0; i < call.in_count(); ++i) {
       const Layout& wanted = candidate.layouts.inputs[i];
       const Value input = graph_.input(fmt::format("x{}", i), call.input(i).type);
-      graph_.info(input.id()).layout = lies_free(call, i) ? wanted : call.input(i).layout;
+      graph_.info(input.id()).layout = layout_is_free(call, i) ? wanted : call.input(i).layout;
       inputs.push_back(graph_.info(input.id()).layout == wanted ? input : reorder(input, wanted));
     }
     const Value result = add_node(graph_, inputs, call, candidate);
@@ -56,7 +56,7 @@ class Trial {
     }
   }
 
-  // Whether the kernel can compute the node in the layouts that it asked for.
+  // Whether the kernel can compute the node in the layouts it asked for.
   static bool possible(const KernelCall& call, const MeasuredChoice::Candidate& candidate) {
     Graph graph;
     std::vector<Value> inputs;
@@ -74,8 +74,8 @@ class Trial {
   }
 
  private:
-  // A variable that nobody has laid out yet is laid out as its first reader wants it.
-  static bool lies_free(const KernelCall& call, std::size_t i) {
+  // A variable without a layout yet gets the one its first reader wants.
+  static bool layout_is_free(const KernelCall& call, std::size_t i) {
     return call.graph.producer(call.node.inputs[i]).op == Op::Variable &&
            call.input(i).layout.row_major();
   }
@@ -111,7 +111,7 @@ class Trial {
   }
 
   Graph graph_;
-  std::vector<std::shared_ptr<Buffer>> buffers_;  // of each value, then workspaces
+  std::vector<std::shared_ptr<Buffer>> buffers_;  // one per value, then workspaces
   std::vector<std::unique_ptr<Kernel>> kernels_;
   std::unique_ptr<Stream> stream_;
 };
@@ -120,7 +120,7 @@ class Trial {
 
 MeasuredChoice::MeasuredChoice(MeasuringOptions options, KernelChoices known)
     : options_(std::move(options)), chosen_(std::move(known)) {
-  require(options_.runs > 0, "kernels are measured in at least one run, not in {}", options_.runs);
+  require(options_.runs > 0, "measuring kernels takes at least one run, not {}", options_.runs);
   if (!options_.clock) options_.clock = now_ns;
 }
 
@@ -136,7 +136,7 @@ std::size_t MeasuredChoice::choose(const KernelCall& call, const std::vector<Can
   const std::size_t fastest = candidates.size() > 1 ? measure(call, candidates, library) : 0;
   const std::lock_guard lock(mutex_);
   std::string& name = chosen_[key_of(call)];
-  // Another thread may have been here first: what is chosen stays chosen.
+  // Another thread may have chosen first; its choice stays.
   if (const std::size_t known = index_of(name); known < candidates.size()) return known;
   name = candidates[fastest].def->name;
   return fastest;
@@ -159,7 +159,7 @@ std::size_t MeasuredChoice::measure(const KernelCall& call,
       trial.run();
       return options_.clock() - before;
     };
-    // The first run touches the memory; what is hopelessly slow even so is not run again.
+    // The first run also warms up the memory; a kernel that is far too slow is not run again.
     std::int64_t fastest = time();
     const bool hopeless = best_ns >= 0 && fastest > kHopeless * best_ns;
     for (int run = 0; run < options_.runs && !hopeless; ++run) fastest = std::min(fastest, time());

@@ -1,19 +1,19 @@
-// Which kernel computes a node for which there are several: oneDNN's other convolutions, say, or
-// one of our own beside them.
+// Chooses the kernel for a node that several can compute: oneDNN has more than one convolution, for
+// example, and some of our own compete with them.
 //
-// A library takes the first in its order unless it is told to measure. Not by itself, because
-// kernels that compute the same op differ in rounding: were the faster chosen by the clock, two
-// runs with the same seed could give different bits, and a run could go on after a stop with other
-// kernels than before. The order is fixed, and it is the one that oneDNN and our own measurements
-// have; whoever would rather have the last percent allows it:
+// By default a library takes the first kernel in its order. It does not measure unless told to,
+// because kernels for the same op round differently: if the clock chose, two runs with the same
+// seed could give different bits, and a resumed run could use other kernels than before. The fixed
+// order follows oneDNN's and our own measurements. To get the last percent of speed, allow
+// measuring:
 //
 //   KernelLibrary kernels = make_cpu_kernels();
 //   kernels.choose_by_measuring();
 //
-// Then the layout pass, which asks first, has every kernel that could compute a node run on memory
-// of the node's own sizes, with the reorders that its layouts would cost, and the fastest stays
-// chosen for that op, those attributes and types as long as the library lives. `choices()` are what
-// was found; given to `choose_by_measuring` in the next run, they give the same bits again.
+// The layout pass, which asks first, then times every kernel that could compute a node on memory of
+// the node's sizes, including the reorders that its layouts would cost. The fastest stays chosen
+// for that op with those attributes and types as long as the library lives. `choices()` returns the
+// choices; pass them to `choose_by_measuring` in the next run to get the same bits again.
 #pragma once
 
 #include <atomic>
@@ -30,17 +30,17 @@ class MeasuredChoice {
  public:
   MeasuredChoice(MeasuringOptions options, KernelChoices known);
 
-  // A kernel that could compute the node, and the layouts in which it would.
+  // A kernel that could compute the node, and the layouts it would use.
   struct Candidate {
     const KernelDef* def = nullptr;
     NodeLayouts layouts;
   };
 
-  // The index of the one chosen before, or else of the fastest; 0 once the time is up. `library`
-  // has the kernels that reorder.
+  // The index of the candidate chosen earlier, otherwise of the fastest; 0 once the time budget is
+  // spent. `library` provides the kernels that reorder.
   std::size_t choose(const KernelCall& call, const std::vector<Candidate>& candidates,
                      const KernelLibrary& library);
-  // The name of the kernel that was chosen for such a node; empty where none was.
+  // The name of the kernel chosen for such a node; empty if there is none.
   std::string chosen(const KernelCall& call) const;
   KernelChoices choices() const;
 

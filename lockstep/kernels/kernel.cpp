@@ -69,7 +69,7 @@ const KernelDef& KernelLibrary::find(const KernelCall& call) const {
 
 std::unique_ptr<Kernel> KernelLibrary::make(const Graph& graph, const Node& node) const {
   const KernelCall call{graph, node, context()};
-  // oneDNN ends the process where it gets no memory for the code that it generates.
+  // oneDNN ends the process if it gets no memory for the code it generates.
   constexpr std::size_t kCode = std::size_t{8} << 20;
   expect_memory_left(kCode, fmt::format("[{}] {}", op_def(node.op).name, node.name));
   std::unique_ptr<Kernel> kernel = find(call).make(call);

@@ -12,14 +12,14 @@
 namespace lockstep {
 namespace {
 
-// What lies between the two, at most: less than half of a core's cache of 1 MiB.
-constexpr std::int64_t kMostBytes = 448 * 1024;
+// The limit for the intermediate image: less than half of a core's cache of 1 MiB.
+constexpr std::int64_t kMaxBytes = 448 * 1024;
 constexpr std::size_t kAlignment = 64;
 
 using KernelsOf = const KernelLibrary& (*)();
 
-// How many threads can work beside one another here; the same in every plan of a process.
-std::int64_t most_lanes() {
+// How many threads can run at once on this machine; the same in every plan of a process.
+std::int64_t max_lanes() {
   constexpr std::int64_t kMost = 64;
   return std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kMost);
 }
@@ -44,8 +44,9 @@ Ints ints(const Shape& shape) {
   return {shape.dims().begin(), shape.dims().end()};
 }
 
-// The two nodes for some of the images, in a graph of their own: what is between them is the first
-// one's result, and the second one's first input, going forward, or its second.
+// The two nodes for some of the images, in a separate graph. The intermediate value (`between`) is
+// the first node's result and an input of the second: its first in the forward pass, else its
+// second.
 struct Pair {
   Pair(const KernelCall& call, std::int64_t images)
       : chunks(images == 0 ? 1 : call.in_shape(0)[0] / images) {
@@ -71,7 +72,7 @@ struct Pair {
     }
   }
 
-  // Layouts that were decided: what is between lies as the pooled image does.
+  // Takes over the layouts already decided; the intermediate value has the pooled image's layout.
   void lay_out(const KernelCall& call) {
     const Layout& pooled = is_backward(call) ? call.input(1).layout : call.output(0).layout;
     graph.info(between).layout = pooled;
@@ -83,7 +84,7 @@ struct Pair {
   const Node& first() const { return graph.producer(between); }
   const Node& second() const { return graph.nodes().back(); }
 
-  // Whether an input has a part for each image: the image, its gradient, the winners' places.
+  // Whether an input has a slice for each image: the image, its gradient, the argmax indices.
   static bool is_by_image(const KernelCall& call, std::size_t input) {
     return is_backward(call) || input == 0;
   }
@@ -93,15 +94,15 @@ struct Pair {
   std::int64_t chunks = 0;
 };
 
-// How many images at a time: as many as fit, and divide all. Going forward, where nothing is added
-// up over them, few enough that every thread has some.
+// How many images are processed at a time: as many as fit and divide the batch evenly. The forward
+// pass sums nothing over images, so there are few enough for every thread to get some.
 template <bool kWhole>
 std::int64_t images_at_a_time(const KernelCall& call) {
   const std::int64_t all = call.in_shape(0)[0];
   if (kWhole || all == 0) return all;
   const Shape y = conv_shape_of(call.in_shape(0), filter_of(call), call.attrs());
-  std::int64_t images = std::clamp<std::int64_t>(kMostBytes / bytes_of_image(y), 1, all);
-  if (!is_backward(call)) images = std::clamp<std::int64_t>(all / most_lanes(), 1, images);
+  std::int64_t images = std::clamp<std::int64_t>(kMaxBytes / bytes_of_image(y), 1, all);
+  if (!is_backward(call)) images = std::clamp<std::int64_t>(all / max_lanes(), 1, images);
   while (all % images != 0) --images;
   return images;
 }
@@ -113,14 +114,14 @@ Pair pair_of(const KernelCall& call) {
   return pair;
 }
 
-// Where things lie in the workspace: for each thread what is between the two and what they need
-// themselves, then the results of each chunk's gradient.
-struct Places {
-  Places(const Pair& pair, const KernelLibrary& library, bool backward)
+// Offsets in the workspace: for each thread the intermediate value and the workspace of the two
+// kernels, then the gradients of each chunk.
+struct WorkspaceLayout {
+  WorkspaceLayout(const Pair& pair, const KernelLibrary& library, bool backward)
       : between(aligned(pair.graph.bytes(pair.between))),
         lane(between + aligned(std::max(library.workspace_bytes(pair.graph, pair.first()),
                                         library.workspace_bytes(pair.graph, pair.second())))),
-        sums(static_cast<std::size_t>(std::min(pair.chunks, most_lanes())) * lane),
+        sums(static_cast<std::size_t>(std::min(pair.chunks, max_lanes())) * lane),
         bytes(sums) {
     if (!backward) return;
     for (ValueId id : pair.second().outputs) chunk += aligned(pair.graph.bytes(id));
@@ -128,7 +129,7 @@ struct Places {
   }
 
   std::size_t between, lane, sums, bytes;
-  std::size_t chunk = 0;  // results of one
+  std::size_t chunk = 0;  // bytes of a chunk's gradients
 };
 
 class PooledKernel final : public Kernel {
@@ -136,25 +137,26 @@ class PooledKernel final : public Kernel {
   PooledKernel(const KernelCall& call, Pair pair, const KernelLibrary& library)
       : pair_(std::move(pair)),
         backward_(is_backward(call)),
-        places_(pair_, library, backward_),
+        workspace_layout_(pair_, library, backward_),
         firsts_(static_cast<std::size_t>(pair_.chunks)),
         seconds_(firsts_.size()) {
     for (auto& kernel : firsts_) kernel = library.make(pair_.graph, pair_.first());
     for (auto& kernel : seconds_) kernel = library.make(pair_.graph, pair_.second());
-    // oneDNN's gradients of filters may not run beside one another on threads of a loop.
+    // oneDNN's filter gradients must not run concurrently on the threads of a loop.
     const KernelDef& second = library.find({pair_.graph, pair_.second(), library.context()});
     ensure(!backward_ || pair_.chunks == 1 || second.name.starts_with("cpu."),
-           "[conv2d] {}: a pooled gradient would be computed by {}", call.node.name, second.name);
+           "[conv2d] {}: {} cannot compute a pooled gradient in chunks", call.node.name,
+           second.name);
     for (std::size_t i = 0; i < call.in_count(); ++i) {
       const bool moves = Pair::is_by_image(call, i);
-      steps_.push_back(moves ? pair_.graph.bytes(pair_.graph.inputs()[i].second) : 0);
+      strides_.push_back(moves ? pair_.graph.bytes(pair_.graph.inputs()[i].second) : 0);
     }
     for (ValueId id : pair_.second().outputs) output_bytes_.push_back(pair_.graph.bytes(id));
   }
 
   void bind(const Binding& binding) override {
     binding_ = binding;
-    lanes_ = std::min({pair_.chunks, most_lanes(), std::int64_t{threads_of_a_loop()}});
+    lanes_ = std::min({pair_.chunks, max_lanes(), std::int64_t{threads_of_a_loop()}});
     for (std::int64_t lane = 0; lane < lanes_; ++lane) {
       for (std::int64_t i = begin_of(lane); i < begin_of(lane + 1); ++i) bind_chunk(lane, i);
     }
@@ -175,16 +177,17 @@ class PooledKernel final : public Kernel {
 
   void bind_chunk(std::int64_t lane, std::int64_t i) {
     const auto chunk = static_cast<std::size_t>(i);
-    std::byte* const between = binding_.workspace + static_cast<std::size_t>(lane) * places_.lane;
-    std::byte* const scratch = between + places_.between;
-    const auto input = [&](std::size_t k) { return binding_.inputs[k] + chunk * steps_[k]; };
+    std::byte* const between =
+        binding_.workspace + static_cast<std::size_t>(lane) * workspace_layout_.lane;
+    std::byte* const scratch = between + workspace_layout_.between;
+    const auto input = [&](std::size_t k) { return binding_.inputs[k] + chunk * strides_[k]; };
     Binding first{.inputs = {}, .outputs = {between}, .workspace = scratch};
     Binding second{.inputs = {}, .outputs = {}, .workspace = scratch};
     if (backward_) {
       first.inputs = {input(1), input(2)};
       second.inputs = {input(0), between};
     } else {
-      for (std::size_t k = 0; k < steps_.size(); ++k) first.inputs.push_back(input(k));
+      for (std::size_t k = 0; k < strides_.size(); ++k) first.inputs.push_back(input(k));
       second.inputs = {between};
     }
     std::byte* sums = sums_of(chunk);
@@ -198,10 +201,10 @@ class PooledKernel final : public Kernel {
   }
 
   std::byte* sums_of(std::size_t chunk) const {
-    return binding_.workspace + places_.sums + chunk * places_.chunk;
+    return binding_.workspace + workspace_layout_.sums + chunk * workspace_layout_.chunk;
   }
 
-  // A gradient is the sum of the chunks', in their order whatever the threads.
+  // A gradient is the sum over the chunks, always in their order, whatever the number of threads.
   void add_up() const {
     std::size_t offset = 0;
     for (std::size_t k = 0; k < binding_.outputs.size(); ++k) {
@@ -218,17 +221,17 @@ class PooledKernel final : public Kernel {
 
   Pair pair_;
   bool backward_;
-  Places places_;
-  std::vector<std::unique_ptr<Kernel>> firsts_, seconds_;  // by chunk
-  std::vector<std::size_t> steps_;                         // from chunk to chunk, by input
-  std::vector<std::size_t> output_bytes_;                  // of a chunk
+  WorkspaceLayout workspace_layout_;
+  std::vector<std::unique_ptr<Kernel>> firsts_, seconds_;  // per chunk
+  std::vector<std::size_t> strides_;                       // bytes between chunks, per input
+  std::vector<std::size_t> output_bytes_;                  // of a chunk, per output
   Binding binding_;
   std::int64_t lanes_ = 1;
 };
 
-// Images one behind the other, so that some of them are a value, too: no axis with more than one
-// step of its own comes before theirs.
-bool lies_by_image(const Shape& shape, const Layout& layout) {
+// Whether each image is contiguous, so that some of the images form a valid value: no axis with
+// more than one block comes before the batch axis.
+bool images_are_contiguous(const Shape& shape, const Layout& layout) {
   std::vector<std::int64_t> block(static_cast<std::size_t>(shape.rank()), 1);
   for (const auto& [axis, size] : layout.blocks) block[static_cast<std::size_t>(axis)] *= size;
   for (int axis : layout.order) {
@@ -237,25 +240,25 @@ bool lies_by_image(const Shape& shape, const Layout& layout) {
   }
   return true;
 }
-bool lies_by_image(const ValueInfo& value) {
-  return lies_by_image(value.type.shape, value.layout);
+bool images_are_contiguous(const ValueInfo& value) {
+  return images_are_contiguous(value.type.shape, value.layout);
 }
 
-// What the two kernels would like; what is between lies as the pooling wants it.
+// The layouts the two kernels prefer; the intermediate value has the layout the pooling wants.
 template <KernelsOf kKernels>
 NodeLayouts layouts(const KernelCall& call) {
   if (!is_pooled(call.attrs())) return {};
   Pair pair(call, images_at_a_time<false>(call));
   const KernelLibrary& library = kKernels();
   const auto by_image = [&](ValueId id, const Layout& layout) {
-    return lies_by_image(pair.graph.type(id).shape, layout) ? layout : Layout{};
+    return images_are_contiguous(pair.graph.type(id).shape, layout) ? layout : Layout{};
   };
   NodeLayouts first = library.layouts(pair.graph, pair.first());
   Layout& between = pair.graph.info(pair.between).layout;
   between = by_image(pair.between, first.outputs[0]);
   NodeLayouts second = library.layouts(pair.graph, pair.second());
   if (is_backward(call) && between.row_major()) {
-    // Nobody has decided yet: as the convolution would like it.
+    // Not decided yet: take the layout the convolution prefers.
     between = by_image(pair.between, second.inputs[1]);
     first.inputs = {between, between};
     second = library.layouts(pair.graph, pair.second());
@@ -271,7 +274,8 @@ NodeLayouts layouts(const KernelCall& call) {
   return {first.inputs, second.outputs};
 }
 
-// In layouts as above: what is between can lie as the pooled image and its winners do.
+// In the layouts above: the pooled image and its argmax indices have the same layout, which the
+// intermediate value can have, too.
 template <bool kWhole>
 bool supports(const KernelCall& call) {
   if (!is_pooled(call.attrs()) || (kWhole && !call.row_major())) return false;
@@ -279,8 +283,8 @@ bool supports(const KernelCall& call) {
   const ValueInfo& pooled = back ? call.input(1) : call.output(0);
   const ValueInfo& places = back ? call.input(2) : call.output(1);
   const bool wide = call.in_dtype(0) == DType::F32 || (kWhole && call.in_dtype(0) == DType::F64);
-  return wide && pooled.layout == places.layout && lies_by_image(pooled) &&
-         lies_by_image(call.input(0));
+  return wide && pooled.layout == places.layout && images_are_contiguous(pooled) &&
+         images_are_contiguous(call.input(0));
 }
 
 template <KernelsOf kKernels, bool kWhole>
@@ -292,7 +296,7 @@ KernelDef definition(std::string_view name) {
           },
           .workspace_bytes =
               [](const KernelCall& call) {
-                return Places(pair_of<kWhole>(call), kKernels(), is_backward(call)).bytes;
+                return WorkspaceLayout(pair_of<kWhole>(call), kKernels(), is_backward(call)).bytes;
               },
           .layouts = kWhole ? nullptr : layouts<kKernels>};
 }
@@ -300,7 +304,7 @@ KernelDef definition(std::string_view name) {
 }  // namespace
 
 bool fits_between(const Shape& result) {
-  return result.elements() > 0 && bytes_of_image(result) <= kMostBytes;
+  return result.elements() > 0 && bytes_of_image(result) <= kMaxBytes;
 }
 
 void add_pooled_conv(KernelLibrary& library) {

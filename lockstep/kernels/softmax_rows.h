@@ -1,10 +1,10 @@
-// Softmax and the cross entropies that start from logits, as kernels over rows of classes. The
-// largest logit is taken off first, so that no exponential overflows. `Math` says what is done to
-// one row: plainly in any floating type (reference/), in vectors in f32 (onednn/).
+// Softmax and the cross entropies from logits, as kernels over rows of classes. The largest logit
+// is subtracted first, so that no exponential overflows. `Math` computes one row: scalar code in
+// any floating type (reference/), vectorised in f32 (onednn/).
 //
 //   struct Math {
 //     using Element = float;
-//     // y = e^(x - largest), and what the row has in all; x and y may be the same.
+//     // y = e^(x - largest); returns the row's largest x and its sum. x and y may be the same.
 //     static RowSum exponentials(const Element* x, Element* y, std::int64_t n);
 //     // y = x · factor; x and y may be the same.
 //     static void scale(const Element* x, Element* y, std::int64_t n, Element factor);
@@ -36,7 +36,6 @@ template <class Math>
 struct SoftmaxKernels {
   using T = typename Math::Element;
 
-  // Rows of classes.
   struct Rows {
     std::int64_t rows = 0;
     std::int64_t classes = 0;
@@ -44,7 +43,7 @@ struct SoftmaxKernels {
         : rows(shape[-1] == 0 ? 0 : shape.elements() / shape[-1]), classes(shape[-1]) {}
   };
 
-  // Calls f(row) for each, several at a time.
+  // Calls f(row) for each row, several in parallel.
   template <class F>
   static void for_each_row(const Rows& r, F&& f) {
     parallel_for(r.rows, 1 + 32768 / (8 * r.classes + 1),
@@ -80,7 +79,7 @@ struct SoftmaxKernels {
                        [&](auto label) { return sparse_cross_entropy_of<decltype(label)>(call); });
   }
 
-  // dlogits = dloss · (softmax - one where the label is).
+  // dlogits = dloss · (softmax - one_hot(label)).
   static std::unique_ptr<Kernel> sparse_cross_entropy_grad(const KernelCall& call) {
     return with_labels(call.in_dtype(2), [&](auto label) {
       return sparse_cross_entropy_grad_of<decltype(label)>(call);
@@ -97,7 +96,7 @@ struct SoftmaxKernels {
         const double log_sum = std::log(total.sum) + total.largest;
         double loss = 0;
         for (std::int64_t i = 0; i < r.classes; ++i) {
-          // A class without weight counts nothing, though its logit be minus infinity.
+          // A class of weight 0 adds nothing, even if its logit is minus infinity.
           if (labels[i] != 0) {
             loss += static_cast<double>(labels[i]) * (log_sum - static_cast<double>(x[i]));
           }
@@ -127,7 +126,7 @@ struct SoftmaxKernels {
     return make(std::int64_t{});
   }
 
-  // Labels are data: the executor adds which node they came to.
+  // Labels are data; the executor adds the name of the node to the message.
   template <class Label>
   static void check_labels(const Label* labels, const Rows& r) {
     for (std::int64_t row = 0; row < r.rows; ++row) {
@@ -182,19 +181,18 @@ struct SoftmaxKernels {
   }
 };
 
-// The family.
+// The ops that make_softmax_kernel computes.
 inline constexpr Op kSoftmaxOps[] = {
     Op::Softmax,      Op::SoftmaxGrad,     Op::SparseCrossEntropy, Op::SparseCrossEntropyGrad,
     Op::CrossEntropy, Op::CrossEntropyGrad};
 
-// Where the sum of losses is wanted, they themselves are kept here.
+// If only the sum of the losses is an output, the workspace holds the losses.
 inline std::size_t softmax_workspace_bytes(const KernelCall& call) {
   if (call.node.op != Op::SparseCrossEntropy || !call.attrs().has("sum")) return 0;
   return call.graph.bytes(call.node.inputs[0]) /
          static_cast<std::size_t>(std::max<std::int64_t>(call.in_shape(0)[-1], 1));
 }
 
-// The kernel of one of those ops.
 template <class Math>
 std::unique_ptr<Kernel> make_softmax_kernel(const KernelCall& call) {
   using Kernels = SoftmaxKernels<Math>;

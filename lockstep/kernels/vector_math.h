@@ -1,5 +1,5 @@
-// Functions of one f32 that vectorise: no branch, no table, no call. Defined for every input; a NaN
-// goes through. Errors are relative, in units in the last place (1.2e-7 at most).
+// Functions of one f32 that vectorise: no branch, no table, no call. Defined for every input; NaN
+// propagates. Errors are relative, in units in the last place (1.2e-7 at most).
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 namespace lockstep {
 
 // e^x for x <= 0, within two units: 2^n · e^r with |r| <= ln 2 / 2, e^r by its Taylor polynomial.
-// What would be denormal is 0.
+// Denormal results are flushed to 0.
 LOCKSTEP_INLINE float exp_nonpositive(float x) {
   const float clamped = x < -87.3f ? -87.3f : x;
   // Adding 1.5 · 2^23 leaves the rounded n in the lowest bits.
@@ -31,7 +31,7 @@ LOCKSTEP_INLINE float exp_nonpositive(float x) {
   return x < -87.3f ? 0.0f : p * power;
 }
 
-// The functions that activations are made of, vectorised; StandardMath has the same from <cmath>.
+// The functions activations are built from, vectorised; StandardMath has the same from <cmath>.
 struct VectorMath {
   // 1 / (1 + e^-x), within four units.
   LOCKSTEP_INLINE static float logistic(float x) {
@@ -40,7 +40,7 @@ struct VectorMath {
     return x < 0.0f ? e * share : share;
   }
 
-  // Within four units: by an odd polynomial near 0, where the quotient would cancel.
+  // Within four units; near 0, where the quotient would cancel, by an odd polynomial.
   LOCKSTEP_INLINE static float tanh(float x) {
     const float size = std::fabs(x);
     const float e = exp_nonpositive(-2.0f * size);
@@ -75,7 +75,7 @@ struct VectorMath {
   // e^(-x² / 2).
   LOCKSTEP_INLINE static float bell(float x) { return exp_nonpositive(x * x * -0.5f); }
 
-  // The normal distribution Φ(x), its tail exact: with z = |x| / √2 and t = 1 / (1 + 0.3 z),
+  // The normal distribution Φ(x) with an accurate tail: with z = |x| / √2 and t = 1 / (1 + 0.3 z),
   // erfc(z) = e^(-z²) t P(t), P fitted to 2e-8 for z below 9.4, beyond which the tail is 0 in f32.
   LOCKSTEP_INLINE static float normal_cumulative(float x) {
     const float t = 1.0f / (1.0f + 0.212132034f * std::fabs(x));

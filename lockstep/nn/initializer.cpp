@@ -66,13 +66,13 @@ double normal_quantile(double u) {
   return q < 0 ? -tail : tail;
 }
 
-// The quantile of a normal distribution cut off at two deviations.
+// The quantile of a normal distribution truncated at two standard deviations.
 double truncated_quantile(double u) {
   static const double below = 0.5 * std::erfc(std::numbers::sqrt2);  // P(x < -2)
   return std::clamp(normal_quantile(below + u * (1 - 2 * below)), -2.0, 2.0);
 }
 
-// The deviation of a standard normal that is cut off at two deviations.
+// The standard deviation of a standard normal distribution truncated at two standard deviations.
 constexpr double kTruncatedDeviation = 0.87962566103423978;
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Initialisers: how variables begin. Each element depends on the seed and on its place alone.
+// Initialisers: the initial values of variables. Each element depends only on the seed and on its
+// position.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@
 
 namespace lockstep {
 
-// Fills a tensor (f32 or f64): one of those below, its name in Keras ("he_normal"), or a function
-// of the user's own. Layers mix the variable's name into the model's seed before they pass it on,
-// so that two variables begin with different numbers.
+// Fills a tensor (f32 or f64): one of those below, its name in Keras ("he_normal"), or a
+// user-defined function. Layers mix the variable's name into the model's seed before they pass it
+// on, so that variables start with different numbers.
 class Initializer {
  public:
   Initializer() = default;                                           // none
@@ -30,8 +31,8 @@ class Initializer {
   std::function<void(Tensor& target, std::uint64_t seed)> fill_;
 };
 
-// How many inputs feed an output of a kernel, and the other way round: (in, out) for a matrix,
-// (window, in, out) for a convolution.
+// How many inputs feed one output of a kernel, and how many outputs one input feeds. Kernels are
+// (in, out) for a matrix, (window, in, out) for a convolution.
 struct Fans {
   double in = 1;
   double out = 1;
@@ -41,8 +42,8 @@ Fans fans_of(const Shape& kernel);
 enum class FanMode { In, Out, Average };
 enum class Distribution { Uniform, Normal, TruncatedNormal };
 
-// Mean 0, variance scale / fan. The truncated normal, cut off at two deviations, has that variance
-// after the cut, as in Keras.
+// Mean 0, variance scale / fan. The truncated normal, cut off at two standard deviations, has that
+// variance after the cut, as in Keras.
 struct VarianceScalingOptions {
   double scale = 1.0;
   FanMode mode = FanMode::In;
@@ -66,7 +67,7 @@ struct RandomUniformOptions {
   double maxval = 0.05;
 };
 Initializer RandomNormal(RandomNormalOptions options = {});
-Initializer TruncatedNormal(RandomNormalOptions options = {});  // redrawn beyond two deviations
+Initializer TruncatedNormal(RandomNormalOptions options = {});  // within two deviations
 Initializer RandomUniform(RandomUniformOptions options = {});
 
 Initializer Zeros();

@@ -16,8 +16,8 @@ Shape without_last(const Shape& shape) {
   return Shape(std::vector<std::int64_t>(shape.dims().begin(), shape.dims().end() - 1));
 }
 
-// Floats as i64; -1, which no class has, for what is not a whole number (cast would make class 2 of
-// 2.7, and NaN or what is too large has no defined result).
+// Floats as i64; -1, which is not a class, for what is not a whole number. (A cast would turn 2.7
+// into class 2, and is undefined for NaN and for what is too large.)
 Value whole_numbers(Value x) {
   Graph& graph = x.graph();
   const Value bounded =
@@ -39,7 +39,7 @@ Aligned align(std::string_view what, Value labels, Value predictions) {
   const bool spare_prediction = has_spare_axis(predictions.shape(), labels.shape());
   const Shape plain = spare_label ? without_last(labels.shape()) : labels.shape();
   const Shape wanted = spare_prediction ? without_last(predictions.shape()) : predictions.shape();
-  require(plain == wanted, "[{}] labels {} do not fit predictions {}: their shapes must be equal",
+  require(plain == wanted, "[{}] labels {} do not match predictions {}: their shapes must be equal",
           what, labels.shape(), predictions.shape());
   if (labels.shape() != predictions.shape()) labels = reshape(labels, predictions.shape());
   return {cast(labels, predictions.dtype()), predictions};
@@ -52,7 +52,7 @@ Value class_labels(std::string_view what, Value labels, Value scores) {
   const Shape plain =
       has_spare_axis(labels.shape(), rows) ? without_last(labels.shape()) : labels.shape();
   require(plain == rows,
-          "[{}] labels {} do not fit predictions {}: there must be one class number a row, {}",
+          "[{}] labels {} do not match predictions {}: there must be one class number per row, {}",
           what, labels.shape(), scores.shape(), rows);
   if (labels.shape() != rows) labels = reshape(labels, rows);
   if (is_floating(labels.dtype())) return whole_numbers(labels);
@@ -70,7 +70,7 @@ Value fit_weights(std::string_view what, Value weights, Value values) {
     const std::int64_t extent = values.shape()[static_cast<int>(i)];
     fits = dims[i] == extent || (i > 0 && dims[i] == 1);
   }
-  require(fits, "[{}] sample weights {} do not fit losses or scores {}: give one a sample, {}",
+  require(fits, "[{}] sample weights {} do not match losses or scores {}: give one per sample, {}",
           what, given, values.shape(), Shape{values.shape().rank() > 0 ? values.shape()[0] : 1});
   if (weights.shape().rank() < values.shape().rank()) {
     dims.resize(static_cast<std::size_t>(values.shape().rank()), 1);

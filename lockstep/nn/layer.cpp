@@ -94,11 +94,11 @@ void LayerBase::require_images(const ValueType& input) const {
 }
 
 void LayerBase::set_name(std::string name) {
-  require(!named_by_caller_, "[{}] a layer can be named once: it is called {}, not {}",
+  require(!named_by_caller_, "[{}] a layer can be named only once: it is called {}, not {}",
           snake_case(kind()), name_, name);
-  require(!built_, "{}cannot be called {} any more: its variables are made", where(), name);
+  require(!built_, "{}can no longer be called {}: its variables exist", where(), name);
   require(!name.empty() && name.find('/') == std::string::npos,
-          "[{}] \"{}\" is no name for a layer: give one without '/' that is not empty",
+          "[{}] \"{}\" is not a valid name for a layer: it must not be empty or contain '/'",
           snake_case(kind()), name);
   const std::string old = std::exchange(name_, std::move(name));
   named_by_caller_ = true;
@@ -106,8 +106,8 @@ void LayerBase::set_name(std::string name) {
   set_path(path_.substr(0, path_.size() - old.size()) + name_);
 }
 
-// A layer that nobody has named is called after its kind; where it stands alone in a graph, so that
-// no other in the same scope has that name.
+// A layer without a name is named after its kind; outside of a model, with a suffix that makes the
+// name unique in its scope of the graph.
 void LayerBase::settle_name(const Graph* graph) {
   const std::string scope = graph == nullptr ? "" : graph->scope();
   if (name_.empty()) {
@@ -130,7 +130,7 @@ void LayerBase::set_path(std::string path) {
   }
 }
 
-// Names decide initial values too: each variable draws from a stream of its own.
+// Names also determine initial values: each variable draws from its own random stream.
 void LayerBase::name_variable(Owned& owned) const {
   Variable& variable = *owned.variable;
   variable.name = join_path(path_, owned.name);
@@ -184,7 +184,7 @@ void LayerBase::ensure_built(std::span<const ValueType> inputs) {
             input.str());
   }
   if (built_) {
-    // What has no variables of its own works on anything it can be built for.
+    // A layer without variables works on any input that it can be built for.
     if (!variables_.empty()) check_inputs(inputs);
     return;
   }
@@ -204,7 +204,7 @@ void LayerBase::ensure_built(std::span<const ValueType> inputs) {
 Value LayerBase::trace(std::span<const Value> inputs, const CallOptions& options) {
   require(!inputs.empty(), "{}was called without an input", where());
   for (const Value& input : inputs) {
-    require(input.defined(), "{}was called on a value that no node has made", where());
+    require(input.defined(), "{}was called on an undefined value", where());
   }
   Graph& graph = inputs[0].graph();
   settle_name(&graph);
@@ -296,7 +296,7 @@ Symbol Layer::operator()(const Symbol& input) const {
   return (*this)(std::vector<Symbol>{input});
 }
 
-// The type of the result comes from tracing the layer alone, into a graph that is thrown away.
+// Finds the type of the result by tracing the layer into a temporary graph.
 Symbol Layer::operator()(const std::vector<Symbol>& inputs) const {
   Graph scratch;
   std::vector<Value> values;
@@ -325,7 +325,7 @@ Symbol Input(Extents shape, InputOptions options) {
 
 Layer::Layer(const Symbol& input) {
   require(input.defined() && input.node().layer.shared() == nullptr,
-          "[sequential] only an Input can stand for a layer, not what a layer gave: use "
+          "[sequential] only an Input can be used as a layer, not the output of a layer: use "
           "Model(inputs, outputs)");
   const ValueType type = input.type();
   const std::span<const std::int64_t> sample = type.shape.dims().subspan(1);

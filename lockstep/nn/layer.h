@@ -1,7 +1,8 @@
-// Layer: a piece of a model that writes nodes. It knows nothing of devices, ranks or memory.
+// Layer: a part of a model that adds nodes to a graph. It knows nothing about devices, ranks or
+// memory.
 //
 //   ls::Dense dense(10);
-//   Value y = dense(x);                    // x a Value: writes nodes into x's graph
+//   Value y = dense(x);                    // x is a Value: adds nodes to x's graph
 //   Symbol s = dense(ls::Input({28, 28}));  // recorded, for Model(inputs, outputs)
 #pragma once
 
@@ -21,42 +22,43 @@ namespace lockstep {
 
 struct CallOptions {
   bool training = false;
-  std::uint64_t seed = 0;  // the model's; random layers add their own name to it
+  std::uint64_t seed = 0;  // the model's; random layers mix in their own name
 };
 
-// What a layer's author writes. One output; several inputs only for layers that merge.
+// The base class for implementing a layer. It has one output, and several inputs only if it merges
+// them.
 class LayerBase {
  public:
   virtual ~LayerBase() = default;
 
   virtual std::string kind() const = 0;  // "Dense": for summaries and default names
-  // Makes variables for inputs of these types (axis 0 is the batch and must not matter). Called
-  // once, before the first call, when the layer has its name.
+  // Creates variables for inputs of these types (axis 0 is the batch and must not matter). Called
+  // once, before the first call and after the layer got its name.
   virtual void build(std::span<const ValueType> inputs);
   virtual Value call(std::span<const Value> inputs, const CallOptions& options) = 0;
-  // The layers inside this one, in order; their variables and losses are this one's too.
+  // The layers inside this one, in order; their variables and losses also belong to this one.
   virtual std::vector<class Layer> children() const;
 
-  // Builds where needed, checks that the inputs' types (apart from the batch) are those it was
-  // built for, and calls, under the layer's name.
+  // Builds the layer if needed, checks that the inputs' types (apart from the batch) are those it
+  // was built for, and calls it, under the layer's name.
   Value trace(std::span<const Value> inputs, const CallOptions& options);
   void ensure_built(std::span<const ValueType> inputs);
 
   const std::string& name() const { return name_; }
-  // A name may be given once, before the layer is built; models name what is still nameless
+  // A name may be given once, before the layer is built; models name the layers without one
   // ("dense", "dense_1", … in the model's order, as Keras does).
   void set_name(std::string name);
   // The names from the outermost model (which has none itself) down to this layer,
-  // "encoder/dense_1": what its variables' names begin with. The first network or layer that holds
-  // this one decides it; later holders leave it.
+  // "encoder/dense_1": the prefix of its variables' names. The first network or layer that contains
+  // this one decides it; later ones do not change it.
   const std::string& path() const { return path_; }
   bool built() const { return built_; }
 
   std::vector<VariableRef> variables() const;            // children's included
-  std::vector<VariableRef> trainable_variables() const;  // none where trainable() is false
+  std::vector<VariableRef> trainable_variables() const;  // none if trainable() is false
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable);  // the children's too
-  // The regularisation losses (scalars), written into a graph.
+  // The regularisation losses (scalars), added to a graph.
   std::vector<Value> losses(Graph& graph) const;
 
  protected:
@@ -66,26 +68,25 @@ class LayerBase {
     Initializer initializer = {};
     std::function<Value(Value)> regularizer = {};
   };
-  // Makes a variable called "<layer>/<name>".
+  // Creates a variable called "<layer>/<name>".
   VariableRef add_variable(const std::string& name, Shape shape, VariableOptions options);
-  // How messages about this layer begin: "[conv2d] conv2d_1: ".
+  // The prefix of messages about this layer: "[conv2d] conv2d_1: ".
   std::string where() const;
-  // The one input of a layer that takes one; UsageError else.
+  // The input of a layer that takes only one; UsageError if there are more.
   Value only(std::span<const Value> inputs) const;
   const ValueType& only(std::span<const ValueType> inputs) const;
   // UsageError unless the input holds floats; says how to turn integers into them.
   void require_floats(const ValueType& input) const;
-  // The input in f32 where it holds integers, booleans or f64: what products do with them, as in
-  // Keras.
+  // The input in f32 if it holds integers, booleans or f64: how products treat them, as in Keras.
   static Value as_floats(Value input);
   // UsageError unless the input is (N, H, W, C).
   void require_images(const ValueType& input) const;
   // The types it was built for; empty before that.
   const std::vector<ValueType>& built_for() const { return built_for_; }
-  // Names the children that have no name yet and gives them their paths. Called where children
-  // come to be known: after build(), and by networks when layers are put into them.
+  // Names the children that have no name yet and sets their paths. Called when children become
+  // known: after build(), and by networks when layers are added.
   void adopt_children();
-  // Whether the layer, where no other one holds it, is a whole model: its name is then no part of
+  // Whether the layer is a whole model unless another one contains it: its name is then not part of
   // its children's paths.
   virtual bool is_model() const { return false; }
 
@@ -104,7 +105,7 @@ class LayerBase {
   std::string name_;
   std::string path_;
   bool named_by_caller_ = false;
-  const LayerBase* holder_ = nullptr;  // who decides the path; compared, never followed
+  const LayerBase* holder_ = nullptr;  // decides the path; compared, never dereferenced
   bool built_ = false;
   bool trainable_ = true;
   std::vector<ValueType> built_for_;
@@ -117,7 +118,7 @@ std::string shape_without_batch(const Shape& shape);
 struct SymbolNode;
 
 // The output of a layer call that is not traced yet: what `Input` and layers called on Symbols
-// give. Only a record: Model(inputs, outputs) replays it into a graph for each batch size.
+// return. It is only a record: Model(inputs, outputs) replays it into a graph for each batch size.
 class Symbol {
  public:
   Symbol() = default;
@@ -131,13 +132,13 @@ class Symbol {
   std::shared_ptr<const SymbolNode> node_;
 };
 
-// A handle; copies are the same layer.
+// A handle; copies refer to the same layer.
 class Layer {
  public:
   Layer() = default;
   explicit Layer(std::shared_ptr<LayerBase> base) : base_(std::move(base)) {}
   // An Input in a list of layers: Sequential({Input({28, 28}), Flatten(), Dense(10)}). UsageError
-  // for what a layer gave.
+  // for the output of a layer.
   Layer(const Symbol& input);  // NOLINT: an Input is a layer
 
   Value operator()(Value input, const CallOptions& options = {}) const;
@@ -146,7 +147,7 @@ class Layer {
   Symbol operator()(const Symbol& input) const;
   Symbol operator()(const std::vector<Symbol>& inputs) const;
 
-  // UsageError where the handle is empty.
+  // UsageError if the handle is empty.
   LayerBase& base() const;
   LayerBase* operator->() const { return &base(); }
   const std::shared_ptr<LayerBase>& shared() const { return base_; }
@@ -156,13 +157,13 @@ class Layer {
   std::shared_ptr<LayerBase> base_;
 };
 
-// A layer of the user's own: struct Block : LayerBase { … };  auto block = make_layer<Block>(…).
+// A user-defined layer: struct Block : LayerBase { … }; auto block = make_layer<Block>(…).
 template <class T, class... Args>
 Layer make_layer(Args&&... args) {
   return Layer(std::make_shared<T>(std::forward<Args>(args)...));
 }
 
-// The same with a name, where it is not empty.
+// The same with a name, if it is not empty.
 template <class T, class... Args>
 Layer make_named_layer(const std::string& name, Args&&... args) {
   Layer layer = make_layer<T>(std::forward<Args>(args)...);
@@ -171,7 +172,7 @@ Layer make_named_layer(const std::string& name, Args&&... args) {
 }
 
 struct SymbolNode {
-  Layer layer;  // none for an Input
+  Layer layer;  // empty for an Input
   std::vector<Symbol> inputs;
   ValueType type;    // with a batch of 1
   std::string name;  // of an Input

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// Where a value comes from, under casts between floats and reshapes.
+// The value that a value was computed from by casts between floats and reshapes.
 struct Origin {
   Value value;
   bool rows_kept = true;  // no reshape on the way changed the last axis
@@ -34,7 +34,7 @@ bool is_sigmoid(const Node& node) {
   return node.op == Op::Activation && node.attrs.text("kind") == "sigmoid";
 }
 
-// The output of a layer's product with its kernel, with nothing behind it.
+// Whether it is a layer's product with its kernel, without an activation.
 bool is_linear(const Graph& graph, const Node& node) {
   const bool product = node.op == Op::MatMul || node.op == Op::Conv2D;
   return product && !node.attrs.has("activation") &&
@@ -66,15 +66,16 @@ Scores scores_of(std::string_view what, Value predictions, Squashing expected, i
   if (from_logits && (softmax || sigmoid)) {
     scores.values = with_remark(
         scores.values,
-        fmt::format("the loss {} was told from_logits = true, but {} gives the probabilities of a "
-                    "{}: {}leave from_logits out, or the activation",
-                    what, made_by.name.empty() ? "the model" : made_by.name,
-                    softmax ? "softmax" : "sigmoid",
-                    matches ? "the loss is computed from the logits before it; " : ""));
+        fmt::format(
+            "the loss {} was told from_logits = true, but {} returns the probabilities of a "
+            "{}: {}remove from_logits or the activation",
+            what, made_by.name.empty() ? "the model" : made_by.name,
+            softmax ? "softmax" : "sigmoid",
+            matches ? "the loss is computed from the logits before it; " : ""));
   } else if (!from_logits && is_linear(graph, made_by)) {
     scores.values = with_remark(
         scores.values,
-        fmt::format("the loss {} expects probabilities, but {} gives the plain output of its "
+        fmt::format("the loss {} expects probabilities, but {} has no activation after its "
                     "weights: set from_logits = true in the loss, or activation = \"{}\" in the "
                     "layer",
                     what, made_by.name.empty() ? "the model" : made_by.name, name_of(expected)));

@@ -1,5 +1,5 @@
-// What a cross entropy is computed from. A saturated softmax or sigmoid has no gradient left, so a
-// loss of probabilities goes through the activation that made them, back to its logits.
+// What a cross entropy is computed from. A saturated softmax or sigmoid has no gradient, so a loss
+// of probabilities is computed from the logits in front of the activation.
 #pragma once
 
 #include <string_view>
@@ -15,11 +15,11 @@ struct Scores {
   bool logits = false;  // else probabilities
 };
 
-// The predictions of the loss `what`, whose probabilities `expected` makes over `axis` (of sigmoid:
-// over none), or, where that activation made them, directly or under casts and reshapes, its
-// input. It leaves remarks in the graph where the predictions are surely not what from_logits says:
-// probabilities given for logits (the loss is then computed from the logits behind them, as in
-// Keras), or the plain output of a dense or convolution layer given for probabilities.
+// The predictions of the loss `what` or, if they are the output of the activation `expected` over
+// `axis` (a sigmoid has none), directly or through casts and reshapes, the input of that
+// activation. Leaves remarks in the graph if the predictions certainly contradict from_logits:
+// probabilities instead of logits (the loss is then computed from their logits, as in Keras), or
+// the plain output of a dense or convolution layer instead of probabilities.
 Scores scores_of(std::string_view what, Value predictions, Squashing expected, int axis,
                  bool from_logits);
 

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Keras's: probabilities are kept this far from 0 and 1 before their logarithm is taken.
+// As in Keras: probabilities are clipped this far from 0 and 1 before their logarithm is taken.
 constexpr double kEpsilon = 1e-7;
 
 Value clip(Value x, double low, double high) {
@@ -25,7 +25,7 @@ Value clip_probabilities(Value p) {
   return clip(p, kEpsilon, 1 - kEpsilon);
 }
 
-// The mean over all axes but the first.
+// The mean over all axes except the first.
 Value mean_per_example(Value x) {
   if (x.shape().rank() <= 1) return x;
   Ints axes;
@@ -33,20 +33,21 @@ Value mean_per_example(Value x) {
   return reduce_mean(x, {.axes = std::move(axes)});
 }
 
-// Over one axis, as Keras reduces elementwise losses; what has no other axis is left alone.
+// The mean over one axis, as Keras reduces elementwise losses; a value with only one axis is
+// returned as it is.
 Value mean_over(Value x, int axis) {
   return x.shape().rank() <= 1 ? x : reduce_mean(x, {.axes = {axis}});
 }
 
-// An axis, counted from the end where it is below 0, as an index.
+// An axis as a non-negative index; negative axes count from the end.
 int axis_of(std::string_view what, Value x, int axis) {
   const int rank = x.shape().rank();
-  require(axis >= -rank && axis < rank, "[{}] axis {} is none of the {} axes of {}", what, axis,
+  require(axis >= -rank && axis < rank, "[{}] axis {} is not one of the {} axes of {}", what, axis,
           rank, x.shape());
   return axis < 0 ? axis + rank : axis;
 }
 
-// The same elements with an axis behind all others.
+// The same elements with one axis moved to the end.
 Value with_axis_last(Value x, int axis) {
   const int rank = x.shape().rank();
   if (axis == rank - 1) return x;
@@ -63,12 +64,12 @@ Value one_minus(Value x) {
 }
 
 void require_smoothing(std::string_view what, double smoothing) {
-  require(smoothing >= 0 && smoothing <= 1, "[{}] label_smoothing must lie in [0, 1], got {}", what,
+  require(smoothing >= 0 && smoothing <= 1, "[{}] label_smoothing must be in [0, 1], got {}", what,
           smoothing);
 }
 
-// With smoothing s, a label is (1 - s) on its class and s / C everywhere: a mixture of the sparse
-// loss and of the mean over all classes.
+// With smoothing s, a label is s / C everywhere, plus 1 - s on its class: the loss mixes the sparse
+// loss and the mean over all classes.
 Value sparse_categorical(Value labels, Value predictions, const CrossentropyOptions& options) {
   const char* what = "sparse_categorical_crossentropy";
   const int axis = axis_of(what, predictions, options.axis);
@@ -86,7 +87,7 @@ Value sparse_categorical(Value labels, Value predictions, const CrossentropyOpti
 Value categorical(Value labels, Value predictions, const CrossentropyOptions& options) {
   const char* what = "categorical_crossentropy";
   require(labels.shape() == predictions.shape() && predictions.shape().rank() >= 2,
-          "[{}] labels {} do not fit predictions {}: give one probability a class, or use "
+          "[{}] labels {} do not match predictions {}: give one probability per class, or use "
           "sparse_categorical_crossentropy for class numbers",
           what, labels.shape(), predictions.shape());
   const int axis = axis_of(what, predictions, options.axis);
@@ -125,14 +126,14 @@ Value Loss::per_example(Value labels, Value predictions) const {
   return mean_per_example(per_example_(labels, full_precision(predictions)));
 }
 
-// Weights may be one an example or one a position, so they are applied before positions are
+// There may be one weight per example or per position, so they are applied before positions are
 // averaged.
 LossPair Loss::operator()(Value labels, Value predictions, Value sample_weight) const {
   require(defined(), "[loss] no loss was given");
   Graph& graph = predictions.graph();
   const Graph::NameScope scope(graph, name_);
   Value losses = per_example_(labels, full_precision(predictions));
-  require(losses.shape().rank() >= 1, "[{}] gives {}, not one loss an example", name_,
+  require(losses.shape().rank() >= 1, "[{}] returns {}, not one loss per example", name_,
           losses.type().str());
   if (sample_weight.defined()) losses = losses * fit_weights(name_, sample_weight, losses);
   const auto examples = static_cast<double>(losses.shape()[0]);

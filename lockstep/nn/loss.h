@@ -1,5 +1,5 @@
-// Losses, as Keras has them. A loss is a pair (sum, weight): replicas and micro-batches add up
-// both, and the division happens once, at the update.
+// Keras's losses. A loss is a pair (sum, weight): replicas and micro-batches add up both, and the
+// division happens once, at the update.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ struct LossPair {
   Value weight;  // f32 scalar: the number of examples
 };
 
-// A handle; what it computes is a function (labels, predictions) → per-example losses (N).
+// A handle to a function (labels, predictions) → per-example losses (N).
 class Loss {
  public:
   using PerExample = std::function<Value(Value labels, Value predictions)>;
@@ -36,12 +36,12 @@ class Loss {
   PerExample per_example_;
 };
 
-// Predictions that a softmax (a sigmoid, of binary_crossentropy) made are traced back to its
-// logits, so that a saturated one still learns, whatever from_logits says (nn/logits.h).
+// Predictions that come from a softmax (for binary_crossentropy: a sigmoid) are traced back to its
+// logits, so that it still learns when it is saturated, whatever from_logits says (nn/logits.h).
 struct CrossentropyOptions {
   bool from_logits = false;  // false: predictions are probabilities
   double label_smoothing = 0.0;
-  int axis = -1;  // of the classes; of binary_crossentropy, what is averaged over
+  int axis = -1;  // of the classes; for binary_crossentropy, the averaged axis
 };
 struct HuberOptions {
   double delta = 1.0;
@@ -54,7 +54,7 @@ Loss MeanSquaredError();
 Loss MeanAbsoluteError();
 Loss Huber(HuberOptions options = {});
 
-// The same as functions, with the same defaults, for steps of the user's own:
+// The same as functions, with the same defaults, for user-defined steps:
 //   sparse_categorical_crossentropy(labels, logits, {.from_logits = true})
 LossPair sparse_categorical_crossentropy(Value labels, Value predictions,
                                          const CrossentropyOptions& options = {},
@@ -66,13 +66,14 @@ LossPair binary_crossentropy(Value labels, Value predictions,
                              const CrossentropyOptions& options = {}, Value sample_weight = {});
 LossPair mean_squared_error(Value labels, Value predictions, Value sample_weight = {});
 
-// What a replica adds to the mean over the global batch: the sum of its losses per example, times
-// their weights where there are any, over the size of the global batch; 0 where that is 0. Summed
-// over the replicas it is the mean.
+// A replica's contribution to the mean over the global batch: the sum of its losses per example,
+// times their weights if there are any, divided by the size of the global batch; 0 if that is 0.
+// The contributions of all replicas add up to the mean.
 Value compute_average_loss(Value per_example, std::int64_t global_batch_size,
                            Value sample_weight = {});
 
-// A loss by Keras's name ("mse", "sparse_categorical_crossentropy", …); UsageError with the names.
+// A loss by Keras's name ("mse", "sparse_categorical_crossentropy", …); UsageError, listing the
+// names, if there is none.
 Loss loss_by_name(const std::string& name);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Metrics that are means of a value an example: accuracies and errors.
+// Metrics that are means of one value per example: accuracies and errors.
 #include "lockstep/nn/metric.h"
 
 #include <array>
@@ -17,7 +17,7 @@ std::string name_or(const std::string& given, const char* name) {
   return given.empty() ? name : given;
 }
 
-// Which rows of scores name a class: those without a NaN, whichever of the others is largest.
+// Which rows of scores determine a class: those without a NaN.
 Value known_rows(Value predictions) {
   const Value unknown =
       reduce_sum(cast(not_equal(predictions, predictions), DType::F32), {.axes = {-1}});
@@ -31,10 +31,11 @@ Value sparse_hits(Value labels, Value predictions) {
 }
 
 void require_class_scores(std::string_view what, Value labels, Value predictions) {
-  require(labels.shape() == predictions.shape() && labels.shape().rank() >= 2,
-          "[{}] labels {} do not fit predictions {}: give one number a class, or use the sparse "
-          "metric for class numbers",
-          what, labels.shape(), predictions.shape());
+  require(
+      labels.shape() == predictions.shape() && labels.shape().rank() >= 2,
+      "[{}] labels {} do not match predictions {}: give one number per class, or use the sparse "
+      "metric for class numbers",
+      what, labels.shape(), predictions.shape());
 }
 
 Value categorical_hits(Value labels, Value predictions) {
@@ -51,8 +52,8 @@ Value binary_hits(Value labels, Value predictions, double threshold) {
   return mean_over_features(cast(hits, DType::F64));
 }
 
-// A row counts where its label is a class and fewer than k classes score strictly more than that. A
-// score that is not finite makes `right` NaN, and then the row does not count.
+// A row counts as a hit if its label is a class and fewer than k classes have a strictly higher
+// score. A score that is not finite makes `right` NaN, and then the row does not count.
 Value top_k_hits(Value labels, Value predictions, std::int64_t k) {
   Graph& graph = predictions.graph();
   const Value classes = cast(labels, DType::I64);
@@ -73,8 +74,8 @@ void require_k(std::int64_t k) {
   require(k > 0, "[top_k_categorical_accuracy] k must be above 0, got {}", k);
 }
 
-// What Keras makes of the word "accuracy": binary for a single score, categorical for labels that
-// look like the predictions, else sparse.
+// What Keras means by "accuracy": binary for a single score, categorical for labels of the same
+// shape as the predictions, otherwise sparse.
 Value accuracy_hits(Value labels, Value predictions) {
   const Shape &given = labels.shape(), &scores = predictions.shape();
   if (scores.rank() <= 1 || scores[-1] == 1) return binary_hits(labels, predictions, 0.5);

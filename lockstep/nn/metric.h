@@ -1,5 +1,5 @@
-// Metrics, as Keras has them. State lives in variables that a step adds to; replicas' states are
-// summed when read, and the result is worked out on the host.
+// Keras's metrics. Their state is in variables that a step adds to; the states of all replicas are
+// added up when read, and the result is computed on the host.
 #pragma once
 
 #include <functional>
@@ -16,9 +16,9 @@ class MetricBase {
  public:
   virtual ~MetricBase() = default;
   virtual std::string name() const = 0;
-  // Its variables (not trainable, all starting at zero, all of them sums), made once.
+  // Its variables (not trainable, sums that start at zero), created once.
   virtual std::vector<VariableRef> variables() const = 0;
-  // Writes the nodes that add a batch to the variables; sample_weight may be undefined.
+  // Builds the nodes that add a batch to the variables; sample_weight may be undefined.
   virtual void update(Value labels, Value predictions, Value sample_weight) = 0;
   // The metric from the variables' values, in the order of variables().
   virtual double result(std::span<const Tensor> state) const = 0;
@@ -36,7 +36,7 @@ class Metric {  // a handle
 };
 
 struct MetricOptions {
-  std::string name = "";  // empty: Keras's
+  std::string name = "";  // empty: the name in Keras
 };
 struct TopKOptions {
   std::int64_t k = 5;
@@ -52,10 +52,10 @@ struct AUCOptions {
   std::string name = "";
 };
 
-// How often predictions equal labels, number by number. (What Keras makes of the word "accuracy" is
+// How often predictions equal labels, number by number. (What Keras means by "accuracy" is
 // metric_by_name("accuracy").)
 Metric Accuracy(MetricOptions options = {});
-// Of these a row of scores with a NaN counts as wrong, and so does a label that is no class.
+// For these, a row of scores with a NaN counts as wrong, and so does a label that is not a class.
 Metric BinaryAccuracy(ThresholdOptions options = {});
 Metric CategoricalAccuracy(MetricOptions options = {});
 Metric SparseCategoricalAccuracy(MetricOptions options = {});
@@ -69,8 +69,9 @@ Metric MeanAbsoluteErrorMetric(MetricOptions options = {});
 // The mean of a loss over all examples seen: what `fit` shows as "loss".
 Metric LossMean(std::string name);  // update() takes the LossPair: (sum, weight, {})
 
-// A metric by Keras's name ("accuracy", "auc", "mse", …); UsageError with the names. "accuracy" is
-// the binary, categorical or sparse categorical one, as the shapes of labels and predictions say.
+// A metric by Keras's name ("accuracy", "auc", "mse", …); UsageError, listing the names, if there
+// is none. "accuracy" is binary, categorical or sparse categorical, depending on the shapes of
+// labels and predictions.
 Metric metric_by_name(const std::string& name);
 
 }  // namespace lockstep

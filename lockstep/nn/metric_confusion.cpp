@@ -10,10 +10,10 @@
 namespace lockstep {
 namespace {
 
-// Keras's: the outermost thresholds stand this far outside [0, 1].
+// As in Keras: the outermost thresholds are this far outside [0, 1].
 constexpr float kBeyond = 1e-7f;
 
-// A batch as a list of decisions: scores (M), truth and its opposite weighted (M), in f64.
+// A batch as a list of decisions: scores (M), and the weighted truth and its opposite (M) in f64.
 struct Decisions {
   Value scores;
   Value positives;
@@ -75,8 +75,8 @@ class ThresholdMetric final : public SumMetric {
 };
 
 // Area under the receiver operating characteristic: positives and negatives above each of T
-// thresholds are counted, and the curve through those points is summed by trapezoids, as Keras does
-// ('interpolation').
+// thresholds are counted, and the curve through those points is integrated by trapezoids, as Keras
+// does ('interpolation').
 class AreaMetric final : public SumMetric {
  public:
   explicit AreaMetric(AUCOptions options)

@@ -62,7 +62,7 @@ SumMetric::SumMetric(std::string name, const std::vector<Sum>& sums) : name_(std
     variable->dtype = DType::F64;
     variable->shape = sum.shape;
     variable->trainable = false;
-    variable->aggregation = Aggregation::Sum;
+    variable->placement = Placement::local();
     variables_.push_back(std::move(variable));
   }
 }

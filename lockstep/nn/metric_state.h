@@ -1,4 +1,4 @@
-// What metrics are made of: sums in f64, which stay exact over long epochs.
+// The state of metrics: sums in f64, which stay accurate over long epochs.
 #pragma once
 
 #include <string>
@@ -29,11 +29,11 @@ class SumMetric : public MetricBase {
   std::vector<VariableRef> variables_;
 };
 
-// The weighted mean of values (N, …) that a function gives for (labels, predictions).
+// The weighted mean of the values (N, …) that a function returns for (labels, predictions).
 using MetricValues = std::function<Value(Value labels, Value predictions)>;
 Metric mean_metric(std::string name, MetricValues values);
 
-// x / y, and 0 where y is 0.
+// x / y, or 0 if y is 0.
 double ratio(double x, double y);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// How layers come by their names.
+// Names of layers.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-// "GlobalAveragePooling2D" → "global_average_pooling2d": a kind as a name, as Keras makes it.
+// "GlobalAveragePooling2D" → "global_average_pooling2d": a kind as a name, as in Keras.
 std::string snake_case(std::string_view kind);
 
-// "encoder" and "dense" → "encoder/dense"; an empty outer part leaves no trace.
+// "encoder" and "dense" → "encoder/dense"; without an outer part, just the name.
 std::string join_path(std::string_view outer, std::string_view name);
 
 // The name itself, or the first of name_1, name_2, … that is not taken.

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Inputs of these types in a graph that serves to find types and build layers, and is thrown away.
+// Inputs of these types in a temporary graph that is only used to find types and build layers.
 std::vector<Value> scratch_inputs(Graph& scratch, std::span<const ValueType> types) {
   std::vector<Value> values;
   for (const ValueType& type : types) {
@@ -33,8 +33,8 @@ std::shared_ptr<Network> Network::sequential(std::vector<Layer> layers, std::str
 }
 
 void Network::add(Layer layer) {
-  require(sequential_, "{}layers can be added to a sequential network only", where());
-  require(!built() || !input_types_.empty(), "{}is built: no layer can be added any more", where());
+  require(sequential_, "{}layers can only be added to a sequential network", where());
+  require(!built() || !input_types_.empty(), "{}is already built: no layer can be added", where());
   require(layer.shared() != nullptr, "{}an empty Layer was added", where());
   if (calls_.empty()) {
     const auto* input = dynamic_cast<const InputLayerBase*>(&layer.base());
@@ -60,7 +60,7 @@ std::shared_ptr<Network> Network::functional(std::vector<Symbol> inputs,
             "[model] the same input is given twice");
     network->input_names_.push_back(input.node().name);
   }
-  // Inputs before what reads them, the first input's side first.
+  // Depth first: the inputs of a layer, in order, before the layer.
   const std::function<std::size_t(const Symbol&)> visit = [&](const Symbol& symbol) {
     const SymbolNode& node = symbol.node();
     const auto found = index.find(&node);
@@ -99,7 +99,7 @@ void Network::check_inputs(std::span<const Value> inputs) const {
   require(inputs.size() == input_count(), "{}expects {} input(s), got {}", where(), input_count(),
           inputs.size());
   require(!calls_.empty() || !sequential_, "{}has no layers", where());
-  if (sequential_) return;  // an InputLayer checks for itself
+  if (sequential_) return;  // an InputLayer checks its own input
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const ValueType& want = input_types_[i];
     const ValueType& got = inputs[i].type();

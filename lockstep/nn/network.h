@@ -1,4 +1,4 @@
-// Network: layers put together, itself a layer. What Sequential and the functional form build.
+// Network: connected layers, itself a layer. The basis of Sequential and of functional models.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ class Network final : public LayerBase {
  public:
   // One layer after the other.
   static std::shared_ptr<Network> sequential(std::vector<Layer> layers, std::string name = "");
-  // The layers that lead from the inputs to the outputs. UsageError where an output depends on an
-  // Input that is not named.
+  // The layers that lead from the inputs to the outputs. UsageError if an output depends on an
+  // Input that is not listed.
   static std::shared_ptr<Network> functional(std::vector<Symbol> inputs,
                                              std::vector<Symbol> outputs, std::string name = "");
 
@@ -25,15 +25,14 @@ class Network final : public LayerBase {
 
   std::size_t input_count() const;
   std::size_t output_count() const;
-  // The types that the inputs must have (batch of 1), where they are known without data: the
-  // functional form, or a Sequential whose first layer is an InputLayer. Else empty.
+  // The types that the inputs must have (batch of 1), if they are known without data: for the
+  // functional form, or a Sequential whose first layer is an InputLayer. Otherwise empty.
   std::vector<ValueType> input_types() const;
-  // To a sequential one that is not built yet, or whose input_types() are known.
+  // Only for a sequential network that is not built yet, or whose input_types() are known.
   void add(Layer layer);
 
-  // Keras's table: layer (kind), output shape with None for the batch, parameters; totals.
-  // The types of the inputs are needed only where the network is not built and input_types() does
-  // not know them.
+  // Keras's table: layer (kind), output shape with None for the batch, parameters; totals. The
+  // types of the inputs are only needed if the network is not built and input_types() is empty.
   std::string summary(std::span<const ValueType> inputs = {}) const;
 
  protected:
@@ -45,12 +44,12 @@ class Network final : public LayerBase {
     Layer layer;
     std::vector<std::size_t> inputs;
   };
-  // What the summary says of a layer call.
+  // What the summary says about a layer call.
   struct Row;
-  // An input as the network reads it: of the dtype that its Input names, where one can be made into
-  // the other; f64 as f32 where none is named.
+  // An input as the network reads it: cast to the dtype of its Input, if that makes sense; without
+  // an Input, f64 becomes f32.
   Value accept(Value input, std::size_t index) const;
-  // Every value, inputs first, of a replay.
+  // All values of a replay, inputs first.
   std::vector<Value> replay(std::span<const Value> inputs, const CallOptions& options) const;
   void check_inputs(std::span<const Value> inputs) const;
   std::vector<Row> rows(std::span<const ValueType> inputs) const;

@@ -1,4 +1,4 @@
-// Regularisers: a variable → a loss (scalar) that is added to the model's, once a step.
+// Regularisers: a variable → a loss (scalar) that is added to the model's, once per step.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The table that Network::summary prints, in the form that Keras made familiar.
+// The table that Network::summary prints, in Keras's form.
 #include <algorithm>
 #include <unordered_map>
 
@@ -58,7 +58,7 @@ struct Network::Row {
   std::string connected;  // the layers that it reads
 };
 
-// Whether each call reads the one before it and nothing else, so that the order says it all.
+// Whether each call reads only the one before it, so that the table needs no column of connections.
 bool Network::is_chain() const {
   if (input_count() != 1 || output_count() != 1) return false;
   for (std::size_t i = 0; i < calls_.size(); ++i) {
@@ -76,7 +76,7 @@ std::vector<Network::Row> Network::rows(std::span<const ValueType> inputs) const
   values = replay(values, {});
 
   std::vector<Row> rows;
-  std::vector<std::string> names;  // of each value
+  std::vector<std::string> names;  // per value
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     std::string name = i < input_names_.size() ? input_names_[i] : "";
     if (name.empty()) name = i == 0 ? "input_layer" : fmt::format("input_layer_{}", i);
@@ -108,7 +108,7 @@ std::string Network::summary(std::span<const ValueType> inputs) const {
   std::vector<ValueType> types(inputs.begin(), inputs.end());
   if (types.empty()) types = built() ? built_for() : input_types_;
   require(!types.empty(),
-          "{}is not built, and the shape of its input is not known: begin with an InputLayer, call "
+          "{}is not built, and the shape of its input is unknown: start with an InputLayer, call "
           "it on data, or give summary the types of the inputs",
           where());
   const std::vector<Row> table = rows(types);

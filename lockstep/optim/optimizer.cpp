@@ -17,8 +17,8 @@
 namespace lockstep {
 namespace {
 
-// Parameters of so many elements come first, so that those behind them in the flat buffers start
-// on whole vectors and cache lines.
+// Parameters with a multiple of so many elements come first, so that the next ones in the flat
+// buffers start on whole vectors and cache lines.
 constexpr std::int64_t kWholeVectors = 16;
 
 VariableRef make_variable(std::string name, DType dtype, Shape shape, double start) {
@@ -53,9 +53,9 @@ void expect_clip(const std::string& optimizer, const Clip& clip) {
           optimizer, given);
 }
 
-// What the gradients are multiplied with: one over the weight, times the factor that brings their
-// norm, where there is a limit, down to it. A norm that is not finite makes it NaN, so that it is
-// seen and not clipped away.
+// What the gradients are multiplied by: one over the weight, times the factor that reduces their
+// norm to the limit, if there is one. A norm that is not finite makes it NaN, so that it shows up
+// instead of being clipped away.
 Value scale_of(Value weight, Value norm_of_sums, const std::optional<double>& limit) {
   Graph& graph = weight.graph();
   const Value scale = div(graph.scalar(1.0), weight);
@@ -72,13 +72,14 @@ struct Sums {
   Value weight;
 };
 
-// What all replicas have together.
-Sums sums_over_replicas(std::span<const Value> gradients, Value weight) {
+// All-reduces the gradients and the weight.
+Sums all_reduced(std::span<const Value> gradients, Value weight) {
   return {.gradients = all_reduce_gradients(gradients),
           .weight = all_reduce_aside(std::span<const Value>(&weight, 1)).front()};
 }
 
-// Scales stay between these: below, nothing would be gained, and above, sums would overflow f32.
+// The loss scale stays between these: a smaller one has no use, and with a larger one sums would
+// overflow f32.
 constexpr double kLeastScale = 1.0;
 constexpr double kMostScale = 4294967296.0;  // 2^32
 
@@ -90,8 +91,8 @@ struct Optimizer::LossScale {
   VariableRef skipped_steps;
   std::int64_t growth_steps = 0;
 
-  // Writes what becomes of the scale behind a step that was applied, was to be skipped, or neither
-  // (an empty global batch).
+  // Adds the nodes that adjust the scale after a step that was applied, was skipped, or neither (an
+  // empty global batch).
   void adjust(Value applied, Value overflowed) const;
 };
 
@@ -115,10 +116,10 @@ struct Optimizer::Impl {
   Schedule schedule;
   Clip clip;
   VariableRef iterations;
-  VariableRef rate;                                       // null where a schedule decides
-  std::map<VariableRef, std::vector<VariableRef>> slots;  // of each parameter
-  std::vector<VariableRef> slot_order;                    // all of them, as they were made
-  std::vector<std::string> not_decayed;                   // texts in the names of parameters
+  VariableRef rate;                                       // null if there is a schedule
+  std::map<VariableRef, std::vector<VariableRef>> slots;  // per parameter
+  std::vector<VariableRef> slot_order;                    // all of them, in the order of creation
+  std::vector<std::string> not_decayed;                   // substrings of the names of parameters
 
   bool decays(const VariableRef& parameter) const {
     return !rule.attrs.has("weight_decay") ||
@@ -126,7 +127,7 @@ struct Optimizer::Impl {
              return parameter->name.find(text) != std::string::npos;
            });
   }
-  // The update of some of the parameters, whose places are given.
+  // The update of the parameters with these indices.
   void write_update(UpdateInputs inputs, std::span<const std::size_t> places,
                     std::span<const VariableRef> parameters, std::span<const Value> gradients,
                     bool decayed);
@@ -188,7 +189,7 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
             parameters[i]->name, type.str(), gradients_here[i].type().str());
   }
   Graph::NameScope scope(graph, name());
-  const auto [gradients, weight] = sums_over_replicas(gradients_here, weight_here);
+  const auto [gradients, weight] = all_reduced(gradients_here, weight_here);
 
   std::vector<std::size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -199,15 +200,15 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
   const std::optional<double>& limit = impl_->clip.global_norm;
   const Value norm = limit || loss_scale_ ? global_norm(gradients) : Value();
   const Value some = greater(weight, graph.scalar(0.0));
-  Value applied = some;  // an empty global batch is no iteration
+  Value applied = some;  // an empty global batch does not count as an iteration
   if (loss_scale_) {
     const Value finite =
-        less_equal(norm, graph.scalar(std::numeric_limits<float>::max()));  // false of NaN
+        less_equal(norm, graph.scalar(std::numeric_limits<float>::max()));  // false for NaN
     applied = logical_and(some, finite);
     loss_scale_->adjust(applied, logical_and(some, logical_not(finite)));
   }
 
-  // The update reads the new count, so that nothing waits for it before the old one is replaced.
+  // The update reads the new count, so that replacing the old one need not wait for the update.
   const Value iterations = graph.variable(impl_->iterations);
   const Value counted = iterations + cast(applied, DType::I64);
   const UpdateInputs inputs{
@@ -244,7 +245,8 @@ void Optimizer::Impl::write_update(UpdateInputs inputs, std::span<const std::siz
 }
 
 void Optimizer::exclude_from_weight_decay(std::vector<std::string> names) const {
-  require(defined(), "[optimizer] there is no optimizer to keep parameters out of weight decay of");
+  require(defined(),
+          "[optimizer] there is no optimizer whose weight decay could exclude parameters");
   require(impl_->slots.empty(),
           "[{}] exclude_from_weight_decay comes before the first step: {} parameters have been "
           "updated already",

@@ -1,4 +1,4 @@
-// Optimizers: they write the nodes of an update. Names and defaults are Keras's.
+// Optimizers: they add the nodes of an update. Names and defaults are Keras's.
 #pragma once
 
 #include <memory>
@@ -17,26 +17,26 @@ namespace lockstep {
 struct Clip {
   std::optional<double> value = {};
   std::optional<double> norm = {};         // of each parameter's gradient
-  std::optional<double> global_norm = {};  // of all together
+  std::optional<double> global_norm = {};  // of all gradients together
 };
 
-// Gradients of parameters: sums over examples, and the weight that they are divided by.
+// Gradients of parameters: sums over examples, and the weight to divide them by.
 struct Gradients {
   std::vector<VariableRef> parameters;
   std::vector<Value> sums;
   Value weight;
 };
 
-// Dynamic loss scaling, for gradients that would vanish in f16. A step whose gradients are not all
-// finite, once they are added up over the replicas, changes nothing but the scale, which is halved
-// (down to 1); after `growth_steps` good steps in a row it is doubled. The step itself decides, on
-// the device, and all replicas alike, because they see the same sums.
+// Dynamic loss scaling, for gradients that would vanish in f16. A step whose all-reduced gradients
+// are not all finite changes only the scale, which is halved (down to 1); after `growth_steps` good
+// steps in a row it is doubled. The step itself decides this on the device, and all replicas decide
+// the same, because they see the same gradients.
 struct LossScaleOptions {
   double initial = 32768.0;  // a power of two, so that scaling rounds nothing
   std::int64_t growth_steps = 2000;
 };
 
-// A handle; copies are the same optimizer.
+// A handle; copies refer to the same optimizer.
 class Optimizer {
  public:
   struct Rule {
@@ -51,26 +51,26 @@ class Optimizer {
   Optimizer(Rule rule, Schedule learning_rate, Clip clip);
 
   bool defined() const { return impl_ != nullptr; }
-  // Writes the update: gradients are sums over this replica's examples, `weight` (f32 scalar) their
-  // number or weight; both are added up over all replicas and then divided, once. Also counts the
-  // iteration. Where the weight is 0, or a loss scale finds the gradients not finite, nothing
-  // changes and nothing is counted. Slots
-  // ("<optimizer>/<slot>/<parameter>") are made at the first call and remembered by parameter, so
-  // that a second graph (another batch size) continues them. UsageError where there are none.
+  // Adds the update: gradients are sums over this replica's examples, `weight` (f32 scalar) is
+  // their number or weight; both are all-reduced and then divided, once. Also counts the iteration.
+  // If the weight is 0, or the loss scale finds gradients that are not finite, nothing changes and
+  // nothing is counted. Slots ("<optimizer>/<slot>/<parameter>") are created by the first call and
+  // remembered per parameter, so that a second graph (another batch size) continues them.
+  // UsageError if there are no parameters.
   void apply(Graph& graph, std::span<const VariableRef> parameters,
              std::span<const Value> gradients, Value weight) const;
   void apply(const Gradients& gradients) const {
     apply(gradients.weight.graph(), gradients.parameters, gradients.sums, gradients.weight);
   }
 
-  // The same optimizer (its slots and its count) with a loss scale of its own:
+  // The same optimizer (its slots and its count) with its own loss scale:
   //   optimizer.apply(gradients(optimizer.scale(loss, examples), parameters));
-  // Model::compile does it for "mixed_float16".
+  // Model::compile does this for "mixed_float16".
   Optimizer with_loss_scale(const LossScaleOptions& options = {}) const;
-  // A loss, sum and weight alike, times the scale as it stands: `apply` divides one by the other,
-  // so that the scale is gone again. The loss itself where there is no scale. A scale suits the
-  // mean over a batch, and sums are larger: where the number of `examples` in the global batch is
-  // known (the same on all replicas), the scale is divided by it, rounded down to a power of two.
+  // A loss, both sum and weight, times the current scale: `apply` divides one by the other, which
+  // cancels the scale. The loss itself if there is no scale. A scale is meant for the mean over a
+  // batch, and sums are larger: if the number of `examples` in the global batch is known (the same
+  // on all replicas), the scale is divided by it, rounded down to a power of two.
   template <class LossPair>
   LossPair scale(const LossPair& loss, std::int64_t examples = 1) const {
     if (loss_scale_ == nullptr) return loss;
@@ -78,19 +78,19 @@ class Optimizer {
     return {times(loss.sum, factor), times(loss.weight, factor)};
   }
 
-  // Parameters whose names hold one of these texts ("gamma", "bias") keep out of weight decay, as
-  // in Keras's method of this name. Before the first step.
+  // Excludes parameters whose names contain one of these texts ("gamma", "bias") from weight decay,
+  // as Keras's method of this name does. Must be called before the first step.
   void exclude_from_weight_decay(std::vector<std::string> names) const;
 
   std::string name() const;  // "adam"
-  // iterations (i64), learning_rate (f32, where it is constant and so can be set), then the slots.
+  // iterations (i64), learning_rate (f32, if it is constant and so can be set), then the slots.
   std::vector<VariableRef> variables() const;
   VariableRef iterations() const;
-  // The variable that holds a constant rate; null where a schedule decides.
+  // The variable that holds a constant rate; null if there is a schedule.
   VariableRef learning_rate() const;
   const Schedule& schedule() const;
   // The scale (f32), the good steps since it last changed (i64) and the steps skipped so far (i64);
-  // none where there is no loss scale.
+  // none if there is no loss scale.
   std::vector<VariableRef> loss_scale_variables() const;
 
  private:
@@ -189,7 +189,7 @@ Optimizer LARS(Schedule learning_rate, LARSOptions options = {});
 Optimizer LAMB(LAMBOptions options = {});
 Optimizer LAMB(Schedule learning_rate, LAMBOptions options = {});
 
-// An optimizer by name ("sgd", "adam", …); UsageError with the names.
+// An optimizer by name ("sgd", "adam", …); UsageError, listing the names, if there is none.
 Optimizer optimizer_by_name(const std::string& name, std::optional<Schedule> learning_rate = {},
                             std::optional<double> weight_decay = {});
 

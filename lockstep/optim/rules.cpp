@@ -25,7 +25,7 @@ void expect_positive(std::string_view rule, std::string_view option, double valu
           rule, option, value);
 }
 
-// Decoupled decay, an attribute only where there is any.
+// Decoupled weight decay, an attribute only if it is not 0.
 void set_decay(Attrs& attrs, std::string_view rule, double weight_decay) {
   expect_not_negative(rule, "weight_decay", weight_decay);
   if (weight_decay != 0.0) attrs.set("weight_decay", weight_decay);
@@ -54,7 +54,7 @@ Clip clip_of(const Options& options) {
       .value = options.clipvalue, .norm = options.clipnorm, .global_norm = options.global_clipnorm};
 }
 
-// The options with a rate that was given by place.
+// The options with a rate that was given by position.
 template <class Options>
 Options at_rate(Schedule learning_rate, Options options) {
   const Schedule& named = options.learning_rate;

@@ -10,9 +10,9 @@
 namespace lockstep {
 namespace {
 
-// A schedule without its warm-up, twice: as nodes and on the host. Both take the iteration counted
+// A schedule without its warm-up, both as nodes and on the host. Both take the iteration counted
 // from the end of the warm-up.
-struct Proper {
+struct AfterWarmUp {
   std::function<Value(Value)> nodes;
   std::function<double(double)> host;
 };
@@ -26,7 +26,7 @@ void expect_steps(std::string_view schedule, std::int64_t steps) {
   require(steps > 0, "[{}] decay_steps is {}; it must be at least 1", schedule, steps);
 }
 
-Schedule with_warm_up(std::string name, double first, WarmUp warm_up, Proper proper) {
+Schedule with_warm_up(std::string name, double first, WarmUp warm_up, AfterWarmUp after) {
   require(warm_up.steps >= 0, "[{}] warm_up.steps is {}; it must be 0 or more", name,
           warm_up.steps);
   require(std::isfinite(warm_up.start) && warm_up.start >= 0.0,
@@ -34,20 +34,20 @@ Schedule with_warm_up(std::string name, double first, WarmUp warm_up, Proper pro
           name, warm_up.start);
   if (warm_up.steps == 0) {
     return {
-        std::move(name), std::move(proper.nodes),
-        [host = std::move(proper.host)](std::int64_t t) { return host(static_cast<double>(t)); }};
+        std::move(name), std::move(after.nodes),
+        [host = std::move(after.host)](std::int64_t t) { return host(static_cast<double>(t)); }};
   }
   const auto steps = static_cast<double>(warm_up.steps);
   const double start = first * warm_up.start;
   const double slope = (first - start) / steps;
-  auto nodes = [=, proper_nodes = std::move(proper.nodes)](Value t) {
+  auto nodes = [=, after_nodes = std::move(after.nodes)](Value t) {
     Graph& graph = t.graph();
-    const Value rest = proper_nodes(maximum(t - steps, graph.scalar(0.0)));
+    const Value rest = after_nodes(maximum(t - steps, graph.scalar(0.0)));
     return select(less(t, graph.scalar(steps)), t * slope + start, rest);
   };
-  auto host = [=, proper_host = std::move(proper.host)](std::int64_t iteration) {
+  auto host = [=, after_host = std::move(after.host)](std::int64_t iteration) {
     const auto t = static_cast<double>(iteration);
-    return t < steps ? start + slope * t : proper_host(t - steps);
+    return t < steps ? start + slope * t : after_host(t - steps);
   };
   return {std::move(name), std::move(nodes), std::move(host)};
 }
@@ -61,8 +61,8 @@ double fraction(double t, double steps) {
   return std::min(t, steps) / steps;
 }
 
-// cos(pi x) for x in [0, 1], which there is no op for: -sin(z) at z = pi (x - 1/2), by sin's Taylor
-// series up to z^13. The rest is below 1e-9 on [-pi/2, pi/2].
+// cos(pi x) for x in [0, 1], for which there is no op: -sin(z) at z = pi (x - 1/2), by sin's Taylor
+// series up to z^13. The error is below 1e-9 on [-pi/2, pi/2].
 Value cos_pi(Value x) {
   const Value z = (x - 0.5) * std::numbers::pi;
   const Value z2 = square(z);
@@ -99,7 +99,8 @@ Schedule ExponentialDecay(ExponentialDecayOptions options) {
   return with_warm_up(name, initial, options.warm_up,
                       {.nodes =
                            [=](Value t) {
-                             // A true division: a product with 1/steps can fall short of a stair.
+                             // A true division: a product with 1/steps can end up just below the
+                             // next stair.
                              Value passed = div(t, t.graph().scalar(steps));
                              if (staircase) passed = cast(cast(passed, DType::I64), DType::F32);
                              return exp(passed * log_rate) * initial;
@@ -161,8 +162,8 @@ Schedule PiecewiseConstantDecay(PiecewiseConstantOptions options) {
   for (double value : options.values) expect_rate(name, "values", value);
   for (std::size_t i = 1; i < options.boundaries.size(); ++i) {
     require(options.boundaries[i - 1] < options.boundaries[i],
-            "[{}] boundaries must grow, but {} is followed by {}", name, options.boundaries[i - 1],
-            options.boundaries[i]);
+            "[{}] boundaries must increase, but {} is followed by {}", name,
+            options.boundaries[i - 1], options.boundaries[i]);
   }
   const auto& boundaries = options.boundaries;
   const auto& values = options.values;
@@ -191,12 +192,13 @@ Schedule PiecewiseConstantDecay(PiecewiseConstantOptions options) {
 RateScaling rate_scaling_by_name(const std::string& name) {
   if (name == "none") return RateScaling::None;
   if (name == "linear") return RateScaling::Linear;
-  require(name == "sqrt", "[schedule] there is no scaling {}; there are: none, linear, sqrt", name);
+  require(name == "sqrt", "[schedule] there is no scaling called {}; there are: none, linear, sqrt",
+          name);
   return RateScaling::Sqrt;
 }
 
 double scaling_factor(RateScaling scaling, int replicas) {
-  require(replicas > 0, "[schedule] a rate is scaled for {} replicas", replicas);
+  require(replicas > 0, "[schedule] a rate cannot be scaled for {} replicas", replicas);
   switch (scaling) {
     case RateScaling::None:
       return 1.0;
@@ -210,7 +212,8 @@ double scaling_factor(RateScaling scaling, int replicas) {
 
 Schedule scaled(const Schedule& schedule, const ScaledOptions& options) {
   const double factor = scaling_factor(options.scaling, options.replicas);
-  require(options.warm_up_steps >= 0, "[schedule] a warm-up of {} steps", options.warm_up_steps);
+  require(options.warm_up_steps >= 0, "[schedule] warm_up_steps is {}; it must be 0 or more",
+          options.warm_up_steps);
   if (factor == 1.0) return schedule;
   if (schedule.constant()) {
     return ConstantRate({.rate = schedule.rate() * factor,

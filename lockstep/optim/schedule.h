@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// Linear growth from `start` times the first rate to the rate, over the first `steps` iterations;
-// the schedule proper begins after them.
+// Linear growth from `start` times the first rate to the first rate, over the first `steps`
+// iterations; the schedule itself begins after them.
 struct WarmUp {
   std::int64_t steps = 0;
   double start = 0.0;
@@ -24,7 +24,7 @@ class Schedule {
       : name_(std::move(name)), nodes_(std::move(nodes)), host_(std::move(host)) {}
 
   bool constant() const { return !nodes_; }
-  double rate() const { return constant_; }  // of a constant one
+  double rate() const { return constant_; }  // of a constant schedule
   const std::string& name() const { return name_; }
   // The rate (f32 scalar) for an iteration (f32 scalar, from 0).
   Value nodes(Value iteration) const { return nodes_(iteration); }
@@ -68,7 +68,7 @@ struct PiecewiseConstantOptions {
   WarmUp warm_up = {};
 };
 
-// How a rate that suits one replica is changed for the larger batch of several: in proportion
+// How the learning rate of one replica changes for the larger batch of several: in proportion
 // (Goyal et al., "Accurate, Large Minibatch SGD", 2017), with the square root (Krizhevsky, "One
 // weird trick", 2014), or not at all.
 enum class RateScaling { None, Linear, Sqrt };
@@ -77,11 +77,11 @@ RateScaling rate_scaling_by_name(const std::string& name);  // "none", "linear",
 struct ScaledOptions {
   int replicas = 1;
   RateScaling scaling = RateScaling::Linear;
-  // Over the first so many iterations the rate grows from that of one replica to the scaled one.
+  // Over this many first iterations the rate grows from that of one replica to the scaled one.
   std::int64_t warm_up_steps = 0;
 };
 double scaling_factor(RateScaling scaling, int replicas);
-// A schedule for several replicas from one that suits one.
+// A schedule for several replicas, from the schedule for one.
 Schedule scaled(const Schedule& schedule, const ScaledOptions& options);
 
 Schedule ConstantRate(ConstantRateOptions options);

@@ -1,4 +1,4 @@
-// Removes nodes that nothing reads, and casts to the type that a value has already. Inputs, outputs
+// Removes nodes that nothing reads, and casts to the type that a value already has. Inputs, outputs
 // and nodes that change variables stay.
 #pragma once
 

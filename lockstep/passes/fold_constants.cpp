@@ -4,15 +4,16 @@
 #include <set>
 
 #include "lockstep/graph/op_def.h"
+#include "lockstep/graph/ops/collective.h"
 
 namespace lockstep {
 namespace {
 
-// Elements up to which a result is kept as a constant where its inputs are smaller: what it takes
-// in memory is then less than what a launch takes in time.
+// A result with more elements than its inputs becomes a constant only up to this size, where its
+// memory matters less than the launch that it saves.
 constexpr std::int64_t kMostElements = 65536;
 
-// Whether a value is a constant of one number everywhere.
+// Whether a value is a constant whose elements are all this number.
 bool is_filled_with(const Graph& graph, Value value, double number) {
   const Node& node = graph.producer(value.id());
   if (node.op != Op::Constant) return false;
@@ -41,7 +42,7 @@ class Folding {
  private:
   bool is_constant(const Node& node) {
     const OpDef& def = op_def(node.op);
-    if (node.inputs.empty() || def.effect || node.op == Op::AllReduce) return false;
+    if (node.inputs.empty() || def.effect || is_for_ranks(node)) return false;
     std::int64_t read = 0;
     for (ValueId id : node.inputs) {
       if (rewriter_.target().producer(rewriter_.map(id).id()).op != Op::Constant) return false;
@@ -52,7 +53,7 @@ class Folding {
     return written > 0 && written <= std::max(read, kMostElements);
   }
 
-  // Gives the node's results as constants, where the backend can compute them.
+  // Replaces the node's results by constants, if the backend can compute them.
   bool compute(const Node& node) {
     Graph alone;
     std::vector<Value> inputs;
@@ -76,8 +77,8 @@ class Folding {
     return rewriter_.target().producer(rewriter_.map(id).id()).constant;
   }
 
-  // Lets an input of the result's type stand for the result where the node changes nothing. A
-  // result of the graph stays its own: what stands for it may be a variable that the step changes.
+  // Replaces the result by an input of the same type if the node changes nothing. An output of the
+  // graph keeps its node: its replacement might be a variable that the step changes.
   bool pass_through(const Node& node) {
     if (node.outputs.size() != 1 || outputs_.contains(node.outputs[0])) return false;
     const auto filled = [&](std::size_t i, double number) {

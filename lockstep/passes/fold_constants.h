@@ -1,6 +1,6 @@
-// Computes once what a step would compute in every run from constants alone, and leaves out what
-// changes nothing: x · 1, x / 1, x - 0 and a choice by a constant condition. (x + 0 stays: it makes
-// 0 of -0.) Results keep their bits.
+// Computes once what every step would compute from constants alone, and removes nodes that change
+// nothing: x · 1, x / 1, x - 0 and a select with a constant condition. (x + 0 stays: it turns -0
+// into 0.) The bits of results do not change.
 #pragma once
 
 #include "lockstep/graph/backend.h"

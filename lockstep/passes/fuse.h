@@ -1,9 +1,9 @@
-// Joins nodes that a backend computes in one kernel:
+// Fuses nodes that a backend computes in one kernel:
 //   conv2d or matmul, then an activation
 //   batch norm, then (an addition and) ReLU, forward and backward
 //   two batch norms, whose results are added, then ReLU, forward and backward
 //   batch norm, ReLU and max pooling, forward and backward
-// and lets ReLU and its gradient's mask work on max pooling's results instead of on the images.
+// and applies ReLU and its gradient's mask to the results of max pooling instead of the images.
 #pragma once
 
 #include "lockstep/graph/backend.h"

@@ -14,14 +14,15 @@ namespace {
 
 constexpr std::size_t kScalars = 3;  // inputs of an update before its parameters
 
-// What an assignment or Update needs, whatever the backend: variables as they lie in memory, and
-// all that is combined with a variable in that variable's layout.
+// What an assignment or Update needs on any backend: variables in the layout that they have in
+// memory, and everything that is combined with a variable in that variable's layout.
 NodeLayouts effect_layouts(const Graph& graph, const Node& node) {
-  NodeLayouts wish{std::vector<Layout>(node.inputs.size()), {}};
+  NodeLayouts wanted{std::vector<Layout>(node.inputs.size()),
+                     std::vector<Layout>(node.outputs.size())};
   const auto layout = [&](std::size_t i) { return graph.info(node.inputs[i]).layout; };
   if (node.op == Op::Assign) {
-    wish.inputs = {layout(0), layout(0)};
-    return wish;
+    wanted.inputs = {layout(0), layout(0)};
+    return wanted;
   }
   if (node.op == Op::PointwiseAssign) {
     const PointwiseForm form = read_pointwise(node.attrs, node.inputs.size());
@@ -29,16 +30,16 @@ NodeLayouts effect_layouts(const Graph& graph, const Node& node) {
         std::ranges::find_if(form.targets, [](auto target) { return target >= 0; });
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (!form.scalar[i % form.operands]) {
-        wish.inputs[i] = layout(form.input(i / form.operands, *variable));
+        wanted.inputs[i] = layout(form.input(i / form.operands, *variable));
       }
     }
-    return wish;
+    return wanted;
   }
   const std::size_t count = static_cast<std::size_t>(node.attrs.integer("count"));
   for (std::size_t i = kScalars; i < node.inputs.size(); ++i) {
-    wish.inputs[i] = layout(kScalars + (i - kScalars) % count);
+    wanted.inputs[i] = layout(kScalars + (i - kScalars) % count);
   }
-  return wish;
+  return wanted;
 }
 
 class Choice {
@@ -64,71 +65,74 @@ class Choice {
     }
   }
 
-  // Decides the layouts of every node's outputs in the graph, and returns what each node wants of
-  // its inputs.
+  // Sets the layouts of every node's outputs in the graph, and returns the layouts that each node
+  // wants for its inputs.
   std::vector<std::vector<Layout>> decide() {
-    std::vector<std::vector<Layout>> wishes;
-    std::map<ValueId, std::size_t> casts;  // of variables whose layout is open, to their nodes
+    std::vector<std::vector<Layout>> wanted_inputs;
+    std::map<ValueId, std::size_t> casts;  // of variables with undecided layouts; index of the node
     for (const Node& node : graph_.nodes()) {
       if (node.op == Op::Input || node.op == Op::Variable || node.op == Op::Constant) {
-        wishes.emplace_back();
+        wanted_inputs.emplace_back();
         continue;
       }
-      const NodeLayouts wish = node.op == Op::AllReduce ? sum_layouts(node)
-                               : op_def(node.op).effect ? effect_layouts(graph_, node)
-                                                        : backend_.layouts(graph_, node);
-      ensure(wish.inputs.size() == node.inputs.size() && wish.outputs.size() == node.outputs.size(),
+      const NodeLayouts wanted = node.op == Op::AllReduce ? all_reduce_layouts(node)
+                                 : op_def(node.op).effect ? effect_layouts(graph_, node)
+                                                          : backend_.layouts(graph_, node);
+      ensure(wanted.inputs.size() == node.inputs.size() &&
+                 wanted.outputs.size() == node.outputs.size(),
              "[layout] {} {}: the backend named {} layouts for {} inputs", op_def(node.op).name,
-             node.name, wish.inputs.size(), node.inputs.size());
+             node.name, wanted.inputs.size(), node.inputs.size());
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        if (wish.inputs[i].row_major()) continue;
+        if (wanted.inputs[i].row_major()) continue;
         if (free_.erase(node.inputs[i]) > 0) {
-          graph_.info(node.inputs[i]).layout = wish.inputs[i];
+          graph_.info(node.inputs[i]).layout = wanted.inputs[i];
         }
-        // In 16 bits a node reads the cast of its variable: both lie as it wants them.
+        // In mixed precision a node reads the cast of its variable: both get the layout that it
+        // wants.
         const auto cast = casts.find(node.inputs[i]);
         if (cast == casts.end()) continue;
         const ValueId variable = graph_.nodes()[cast->second].inputs[0];
         if (free_.erase(variable) > 0) {
-          graph_.info(variable).layout = graph_.info(node.inputs[i]).layout = wish.inputs[i];
-          wishes[cast->second] = {wish.inputs[i]};
+          graph_.info(variable).layout = graph_.info(node.inputs[i]).layout = wanted.inputs[i];
+          wanted_inputs[cast->second] = {wanted.inputs[i]};
         }
       }
       if (node.op == Op::Cast && free_.contains(node.inputs[0])) {
-        casts[node.outputs[0]] = wishes.size();
+        casts[node.outputs[0]] = wanted_inputs.size();
       }
       for (std::size_t i = 0; i < node.outputs.size(); ++i) {
-        graph_.info(node.outputs[i]).layout = wish.outputs[i];
+        graph_.info(node.outputs[i]).layout = wanted.outputs[i];
       }
-      wishes.push_back(wish.inputs);
+      wanted_inputs.push_back(wanted.inputs);
     }
-    return wishes;
+    return wanted_inputs;
   }
 
  private:
-  // Sums over replicas must lie alike on all of them, whatever the sizes of their pieces: gradients
-  // as their parameters lie, everything else row-major.
-  NodeLayouts sum_layouts(const Node& node) const {
-    NodeLayouts wish;
+  // What is all-reduced must have the same layout on all replicas, whatever the sizes of their
+  // pieces: gradients that of their parameters, everything else row-major.
+  NodeLayouts all_reduce_layouts(const Node& node) const {
+    NodeLayouts wanted;
     for (ValueId id : node.outputs) {
       const auto parameter = parameter_of_.find(id);
-      wish.outputs.push_back(
+      wanted.outputs.push_back(
           parameter == parameter_of_.end() ? Layout() : graph_.info(parameter->second).layout);
     }
-    wish.inputs = wish.outputs;
-    return wish;
+    wanted.inputs = wanted.outputs;
+    return wanted;
   }
 
   Graph& graph_;
   const Backend& backend_;
-  std::map<ValueId, ValueId> parameter_of_;  // of a gradient that an update reads
-  std::set<ValueId> free_;                   // variables whose layout nobody has chosen yet
+  std::map<ValueId, ValueId> parameter_of_;  // by gradient that an update reads
+  std::set<ValueId> free_;                   // variables whose layout is not decided yet
 };
 
 }  // namespace
 
 void ChooseLayouts::run(Graph& graph) {
-  const std::vector<std::vector<Layout>> wishes = Choice(graph, backend_, layout_of_).decide();
+  const std::vector<std::vector<Layout>> wanted_inputs =
+      Choice(graph, backend_, layout_of_).decide();
 
   Rewriter rewriter(graph);
   std::map<std::pair<ValueId, std::string>, Value> reordered;
@@ -145,7 +149,7 @@ void ChooseLayouts::run(Graph& graph) {
     const Node& node = graph.nodes()[n];
     std::vector<Value> inputs;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      inputs.push_back(in_layout(node.inputs[i], wishes[n][i]));
+      inputs.push_back(in_layout(node.inputs[i], wanted_inputs[n][i]));
     }
     rewriter.copy_as(node, inputs, node.attrs);
   }

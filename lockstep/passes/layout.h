@@ -1,7 +1,7 @@
-// Chooses the layout of every value and puts reorders where two nodes do not agree. Variables get
-// the layout of the node that reads them first, so that weights and their gradients stay as the
-// convolutions want them and the optimizer sweeps over them as they lie. Inputs and outputs of the
-// graph stay row-major.
+// Chooses the layout of every value and inserts reorders where two nodes disagree. A variable gets
+// the first layout that a node wants for it, so that weights and their gradients stay in the layout
+// of the convolutions and the optimizer processes them as they are. Inputs and outputs of the graph
+// stay row-major.
 #pragma once
 
 #include "lockstep/graph/backend.h"

@@ -1,4 +1,4 @@
-// Pass: a change from graph to graph, with a name.
+// Pass: a named transformation of a graph.
 #pragma once
 
 #include <string_view>

@@ -4,12 +4,12 @@
 #include "lockstep/passes/dead_code.h"
 #include "lockstep/passes/fold_constants.h"
 #include "lockstep/passes/fuse.h"
-#include "lockstep/passes/hand_on.h"
-#include "lockstep/passes/join_casts.h"
-#include "lockstep/passes/join_gradients.h"
-#include "lockstep/passes/join_pooling.h"
+#include "lockstep/passes/fuse_casts.h"
+#include "lockstep/passes/fuse_gradients.h"
+#include "lockstep/passes/fuse_pooling.h"
 #include "lockstep/passes/layout.h"
 #include "lockstep/passes/pointwise.h"
+#include "lockstep/passes/reuse_statistics.h"
 
 namespace lockstep {
 
@@ -25,19 +25,24 @@ void run_passes(Graph& graph, std::span<const std::unique_ptr<Pass>> passes) {
   }
 }
 
-void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
+std::vector<std::unique_ptr<Pass>> backend_passes(const Backend& backend,
+                                                  const LayoutOf& layout_of) {
   std::vector<std::unique_ptr<Pass>> passes;
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<FoldConstants>(backend));
   passes.push_back(std::make_unique<Fuse>(backend));
-  passes.push_back(std::make_unique<JoinPooling>(backend));
-  passes.push_back(std::make_unique<JoinGradients>(backend));
-  passes.push_back(std::make_unique<HandOn>(backend));
+  passes.push_back(std::make_unique<FusePooling>(backend));
+  passes.push_back(std::make_unique<FuseGradients>(backend));
+  passes.push_back(std::make_unique<ReuseStatistics>(backend));
   if (backend.fuses_pointwise()) passes.push_back(std::make_unique<FusePointwise>());
   passes.push_back(std::make_unique<DeadCode>());
   passes.push_back(std::make_unique<ChooseLayouts>(backend, layout_of));
-  passes.push_back(std::make_unique<JoinCasts>(backend));
-  run_passes(graph, passes);
+  passes.push_back(std::make_unique<FuseCasts>(backend));
+  return passes;
+}
+
+void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of) {
+  run_passes(graph, backend_passes(backend, layout_of));
 }
 
 }  // namespace lockstep

@@ -11,16 +11,19 @@
 
 namespace lockstep {
 
-// The layout that a variable already has in memory, where it has one.
+// The layout that a variable already has in memory, if it has one.
 using LayoutOf = std::function<std::optional<Layout>(const Variable& variable)>;
 
-// Runs the passes in order and verifies the graph before the first and behind each; an error names
+// Runs the passes in order and verifies the graph before the first and after each; an error names
 // the pass that broke it.
 void run_passes(Graph& graph, std::span<const std::unique_ptr<Pass>> passes);
 
-// dead code, fold constants, fuse, join gradients, hand on, (pointwise, where the backend has
-// kernels for it,) dead code, layout, join casts. Variables that have memory keep its layout; the
-// others get the one that suits the graph best.
+// The passes of optimize(), in their order (docs/architecture.md names them).
+std::vector<std::unique_ptr<Pass>> backend_passes(const Backend& backend,
+                                                  const LayoutOf& layout_of = {});
+
+// Runs them. Variables that have memory keep its layout; the others get the one that suits the
+// graph best.
 void optimize(Graph& graph, const Backend& backend, const LayoutOf& layout_of = {});
 
 }  // namespace lockstep

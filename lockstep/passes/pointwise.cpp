@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 // A group as a segment of a node: the program, and which values of the old graph it reads and
-// makes.
+// computes.
 struct Segment {
   int group = 0;
   PointwiseForm form = {};
@@ -87,12 +87,12 @@ class SegmentWriter {
   const PointwiseGroups& groups_;
   const PointwiseGroup& group_;
   Segment segment_;
-  std::map<ValueId, int> result_of_;  // of what the program has computed so far
+  std::map<ValueId, int> result_of_;  // by value that the program has computed so far
 };
 
-class PointwiseJoining {
+class PointwiseFusion {
  public:
-  explicit PointwiseJoining(const Graph& graph)
+  explicit PointwiseFusion(const Graph& graph)
       : graph_(graph),
         uses_(graph),
         groups_(graph, uses_),
@@ -122,12 +122,12 @@ class PointwiseJoining {
     return groups_.all()[index(segment.group)];
   }
   bool assigns(const Bundle& bundle) const { return group(bundle.front()).assigns; }
-  // Groups come in the order of their last nodes.
+  // Groups are sorted by their last nodes.
   NodeId last(const Bundle& bundle) const { return group(bundle.back()).last(); }
 
-  // Small groups of one program go to the last bundle of it, where they may.
+  // Small groups with the same program go to the last bundle with that program, if it takes them.
   void find_bundles() {
-    std::map<std::string, std::size_t> open;  // by program, kinds of operands and stream
+    std::map<std::string, std::size_t> open;  // by program, dtypes of operands and stream
     for (int g = 0; g < std::ssize(groups_.all()); ++g) {
       Segment segment = SegmentWriter(graph_, uses_, groups_, g).write();
       if (group(segment).shape.elements() > kSmallElements || segment.inputs.empty()) {
@@ -151,14 +151,14 @@ class PointwiseJoining {
     return fmt::format("{} {} {}", key, from.assigns, from.communicated && !from.assigns);
   }
 
-  // Whether a bundle may move to behind one more segment, which is of a later group: nothing may
-  // read a segment before that, and thus no other segment either, or wait for it.
+  // Whether a bundle may move to the place of one more segment, from a later group: nothing before
+  // that place may read the bundle, not even the new segment, and no all-reduce may wait for it.
   bool takes(const Bundle& bundle, const Segment& next) const {
     if (assigns(bundle)) return true;
     const NodeId place = group(next).last();
     const auto reads_early = [&](const Segment& segment) {
       return std::ranges::any_of(segment.outputs, [&](ValueId id) {
-        if (groups_.hurried(graph_.info(id).producer)) return true;
+        if (groups_.feeds_all_reduce(graph_.info(id).producer)) return true;
         return std::ranges::any_of(uses_.of(id), [&](NodeId reader) {
           return reader >= 0 && reader <= place && groups_.of(reader) != segment.group;
         });
@@ -174,7 +174,7 @@ class PointwiseJoining {
     rewriter_.copy(graph_.node(n));
   }
 
-  // Folded nodes are written for those alone that are in no program.
+  // Writes folded nodes for readers that are not part of a program.
   void provide(const std::vector<ValueId>& ids) {
     for (ValueId id : ids) {
       const NodeId producer = graph_.info(id).producer;
@@ -222,7 +222,7 @@ class PointwiseJoining {
 }  // namespace
 
 void FusePointwise::run(Graph& graph) {
-  graph = PointwiseJoining(graph).run();
+  graph = PointwiseFusion(graph).run();
 }
 
 }  // namespace lockstep

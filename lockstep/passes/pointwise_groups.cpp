@@ -11,11 +11,11 @@
 namespace lockstep {
 namespace {
 
-// What a kernel of one program is held to: a pointer an operand or result, and code that is
-// compiled in no time.
+// Limits of one program's kernel, which has one pointer per operand or result and must compile
+// quickly.
 constexpr std::size_t kMostInstructions = 192;
 constexpr std::size_t kMostValues = 128;
-// Groups of scalars that a further one is tried with.
+// With how many recent groups of scalars the next one may be fused.
 constexpr std::size_t kOpenGroups = 4;
 
 bool is_leaf(const Node& node) {
@@ -26,7 +26,7 @@ std::int64_t elements(const Graph& graph, ValueId id) {
   return graph.type(id).shape.elements();
 }
 
-// The variable whose memory a value is, or -1.
+// The variable that a value is a view of, or -1.
 ValueId variable_of(const Graph& graph, ValueId id) {
   const Node* node = &graph.producer(id);
   while (op_def(node->op).view) {
@@ -54,15 +54,15 @@ PointwiseGroups::PointwiseGroups(const Graph& graph, const Uses& uses)
       group_of_(graph.nodes().size(), -1),
       folded_(graph.nodes().size(), false),
       communicated_(graph.nodes().size(), false),
-      hurried_(graph.nodes().size(), false),
+      feeds_all_reduce_(graph.nodes().size(), false),
       changed_by_(index(graph.value_count()), -1) {
   find_folded();
   find_communicated();
-  find_hurried();
+  find_all_reduced();
   find_changed();
   group_assigned();
   group_chains();
-  join_scalars();
+  fuse_scalars();
   drop_merged();
 }
 
@@ -71,8 +71,8 @@ bool PointwiseGroups::is_literal(const Graph& graph, ValueId id) {
 }
 
 // Elementwise over operands of its own size and scalars. Weights in 16 bits are casts of variables
-// that lie as the convolutions want them, and their gradients come back so: those casts keep to
-// themselves, for the layout pass.
+// in the layout of the convolutions, and their gradients come back in it: those casts stay
+// separate, for the layout pass.
 bool PointwiseGroups::is_candidate(const Node& node) const {
   if (!is_elementwise(node.op) || folded_[index(graph_.info(node.outputs[0]).producer)]) {
     return false;
@@ -115,12 +115,12 @@ void PointwiseGroups::find_communicated() {
   }
 }
 
-void PointwiseGroups::find_hurried() {
+void PointwiseGroups::find_all_reduced() {
   for (NodeId n = static_cast<NodeId>(graph_.nodes().size()) - 1; n >= 0; --n) {
     const Node& node = graph_.node(n);
-    const bool passes_on = is_bucket(node) || (op_def(node.op).view && hurried_[index(n)]);
+    const bool passes_on = is_bucket(node) || (op_def(node.op).view && feeds_all_reduce_[index(n)]);
     if (!passes_on) continue;
-    for (ValueId id : node.inputs) hurried_[index(graph_.info(id).producer)] = true;
+    for (ValueId id : node.inputs) feeds_all_reduce_[index(graph_.info(id).producer)] = true;
   }
 }
 
@@ -146,7 +146,7 @@ void PointwiseGroups::merge(int a, int b) {
   groups_[index(a)].nodes.clear();
 }
 
-// Chains that end in assignments, from behind: a node belongs to them where nothing else reads it.
+// Chains that end in assignments, from the end: a node belongs to one if nothing else reads it.
 void PointwiseGroups::group_assigned() {
   for (NodeId n = static_cast<NodeId>(graph_.nodes().size()) - 1; n >= 0; --n) {
     const Node& node = graph_.node(n);
@@ -167,7 +167,7 @@ void PointwiseGroups::group_assigned() {
       if (!groups_[index(other)].nodes.empty()) merge(other, group);
     }
   }
-  // Those that are nothing but the copy stay what they are.
+  // Groups that only copy a value stay plain assignments.
   for (PointwiseGroup& group : groups_) {
     const bool copies =
         std::ranges::all_of(group.nodes, [&](NodeId n) { return graph_.node(n).op == Op::Assign; });
@@ -177,8 +177,8 @@ void PointwiseGroups::group_assigned() {
   }
 }
 
-// A variable that another node changes must be read before that one; a group that also changes
-// variables, which are read by others, might then have to come before and behind the same node.
+// A variable that another node changes must be read before that node. A group that also changes
+// variables that others read might then have to run both before and after the same node.
 bool PointwiseGroups::reads_changed(const Node& node, const std::vector<int>& joining) const {
   return std::ranges::any_of(node.inputs, [&](ValueId id) {
     const ValueId variable = variable_of(graph_, id);
@@ -192,11 +192,13 @@ bool PointwiseGroups::may_assign(const Node& node, const std::vector<int>& joini
   std::vector<NodeId> nodes = {graph_.info(node.outputs[0]).producer};
   for (const int group : joining) nodes = united(nodes, groups_[index(group)].nodes);
   if (!fits(nodes)) return false;
-  // Variables of a rank may be laid out each in its way, and one program goes through all at once.
+  // Variables with several axes may have different layouts, but one program runs over all of them
+  // at once.
   const auto assigned =
       std::ranges::count_if(nodes, [&](NodeId n) { return graph_.node(n).op == Op::Assign; });
   if (assigned > 1 && graph_.type(node.outputs[0]).shape.rank() > 1) return false;
-  // A large value waits for the end of the step; not two in its place.
+  // The node's inputs then live until the end of the step instead of its result: at most one large
+  // one.
   const auto large = std::ranges::count_if(node.inputs, [&](ValueId id) {
     return elements(graph_, id) > kSmallElements && !is_leaf(graph_.producer(id));
   });
@@ -215,8 +217,8 @@ void PointwiseGroups::group_chains() {
   }
 }
 
-// Scalars join whether they have to do with each other or not: they cost their launch alone.
-void PointwiseGroups::join_scalars() {
+// Scalars are fused even if they are unrelated: all that they cost is a launch.
+void PointwiseGroups::fuse_scalars() {
   std::vector<int> order;
   for (int group = 0; group < std::ssize(groups_); ++group) {
     const PointwiseGroup& candidate = groups_[index(group)];
@@ -235,7 +237,7 @@ void PointwiseGroups::join_scalars() {
   }
 }
 
-// Joins group a to b where that is safe and does not cost memory.
+// Merges group a into b if that is safe and does not cost memory.
 bool PointwiseGroups::join(int a, int b) {
   const PointwiseGroup& from = groups_[index(a)];
   const PointwiseGroup& to = groups_[index(b)];
@@ -245,16 +247,16 @@ bool PointwiseGroups::join(int a, int b) {
   if (!fits(joined)) return false;
   if (from.assigns && from.shape.rank() > 1) return false;  // see may_assign
   if (!from.assigns) {
-    if (!readers_stand_behind(joined)) return false;
+    if (!readers_come_after(joined)) return false;
     if (from.shape.elements() > kSmallElements && lives_longer(from, joined)) return false;
   }
   merge(a, b);
   return true;
 }
 
-bool PointwiseGroups::readers_stand_behind(const std::vector<NodeId>& nodes) const {
+bool PointwiseGroups::readers_come_after(const std::vector<NodeId>& nodes) const {
   return std::ranges::all_of(nodes, [&](NodeId n) {
-    if (hurried_[index(n)] && n != nodes.back()) return false;
+    if (feeds_all_reduce_[index(n)] && n != nodes.back()) return false;
     return std::ranges::all_of(uses_.of(graph_.node(n).outputs[0]), [&](NodeId reader) {
       return reader < 0 || reader > nodes.back() || contains(nodes, reader);
     });
@@ -277,8 +279,8 @@ bool PointwiseGroups::fits(const std::vector<NodeId>& nodes) const {
   return values.size() <= kMostValues;
 }
 
-// Whether moving a group of large values to the end of those it joins keeps more of what it reads
-// than it saves of what it writes, while other work needs the memory.
+// Whether moving a group of large values to the end of the merged group keeps more bytes of its
+// inputs alive than it saves of its results, while other work needs the memory.
 bool PointwiseGroups::lives_longer(const PointwiseGroup& group,
                                    const std::vector<NodeId>& joined) const {
   bool others_between = false;

@@ -14,8 +14,8 @@
 namespace lockstep {
 namespace {
 
-// Whether a 16-bit dtype holds every number of a constant, and what is multiplied by it: none
-// becomes infinite, and none is below the smallest normal number, where bits get lost.
+// Whether a 16-bit dtype can represent a constant, and what is multiplied by it: no number becomes
+// infinite, and none is below the smallest normal number, where precision is lost.
 bool fits(const Tensor& constant, DType dtype) {
   const float least = dtype == DType::F16 ? 0x1p-14F : std::numeric_limits<float>::min();
   const Tensor rounded = constant.cast(dtype).cast(DType::F32);
@@ -46,7 +46,7 @@ class Rounding {
     for (const Node& node : graph_.nodes()) {
       write(node);
       for (ValueId id : node.outputs) {
-        fixed_[static_cast<std::size_t>(id)] = follows_from_fixed(node);
+        fixed_[static_cast<std::size_t>(id)] = depends_on_fixed(node);
         if (widened_early_.contains(id)) in(id, graph_.type(id).dtype);
       }
     }
@@ -59,8 +59,8 @@ class Rounding {
  private:
   bool fixed(ValueId id) const { return fixed_[static_cast<std::size_t>(id)]; }
 
-  // Whether a node's results depend on variables and constants alone.
-  bool follows_from_fixed(const Node& node) const {
+  // Whether a node's results depend only on variables and constants.
+  bool depends_on_fixed(const Node& node) const {
     if (node.op == Op::Variable || node.op == Op::Constant) return true;
     return !node.inputs.empty() &&
            std::ranges::all_of(node.inputs, [&](ValueId id) { return fixed(id); });
@@ -79,9 +79,9 @@ class Rounding {
       case PrecisionRule::Half:
         return write_in(node, small_);
       case PrecisionRule::Follow:
-        return write_in(node, comes_small(node) ? small_ : DType::F32);
+        return write_in(node, inputs_are_small(node) ? small_ : DType::F32);
       case PrecisionRule::Table:
-        if (comes_small(node)) return write_in(node, small_);
+        if (inputs_are_small(node)) return write_in(node, small_);
         write_in(node, DType::F32);
         return round_results(node);
     }
@@ -93,18 +93,18 @@ class Rounding {
     }
   }
 
-  // Whether an input is one that a rule speaks of.
-  bool ruled(const Node& node, std::size_t i) const {
+  // Whether the precision rule applies to an input.
+  bool rule_applies(const Node& node, std::size_t i) const {
     const std::vector<int>& stay = op_def(node.op).f32_inputs;
     return graph_.type(node.inputs[i]).dtype == DType::F32 &&
            std::ranges::find(stay, static_cast<int>(i)) == stay.end();
   }
 
-  // Whether what was computed before a node all comes in 16 bits, and the rest can be rounded.
-  bool comes_small(const Node& node) const {
+  // Whether all computed inputs of a node have 16 bits, and the others can be rounded.
+  bool inputs_are_small(const Node& node) const {
     bool any = false;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (!ruled(node, i)) continue;
+      if (!rule_applies(node, i)) continue;
       const ValueId id = node.inputs[i];
       if (fixed(id)) {
         const Node& producer = graph_.producer(id);
@@ -121,7 +121,7 @@ class Rounding {
     std::vector<Value> inputs;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId id = node.inputs[i];
-      inputs.push_back(in(id, ruled(node, i) ? dtype : graph_.type(id).dtype));
+      inputs.push_back(in(id, rule_applies(node, i) ? dtype : graph_.type(id).dtype));
     }
     rewriter_.copy_as(node, inputs, node.attrs);
   }
@@ -140,7 +140,7 @@ class Rounding {
     return found == unrounded_.end() ? value : found->second;
   }
 
-  // What stands for a value of the source, in a dtype.
+  // The replacement of a value of the source, in a dtype.
   Value in(ValueId id, DType dtype) {
     const Value value = rewriter_.map(id);
     if (value.dtype() == dtype) return value;
@@ -160,10 +160,10 @@ class Rounding {
   DType small_;
   MixedPrecisionOptions options_;
   Rewriter rewriter_;
-  std::vector<bool> fixed_;          // by value: follows from variables and constants alone
-  std::set<ValueId> widened_early_;  // read by sums over replicas and updates
+  std::vector<bool> fixed_;          // by value: depends only on variables and constants
+  std::set<ValueId> widened_early_;  // read by all-reduces and updates
   std::map<std::pair<ValueId, DType>, Value> casts_;  // of values of the target
-  std::map<ValueId, Value> unrounded_;  // where a value of the target was rounded from
+  std::map<ValueId, Value> unrounded_;  // by rounded value of the target: the original
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Uses: who reads each value of a graph.
+// Uses: the readers of each value of a graph.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Who reads each value; -1 stands for an output of the graph.
+// The nodes that read each value; -1 stands for an output of the graph.
 class Uses {
  public:
   explicit Uses(const Graph& graph) : readers_(static_cast<std::size_t>(graph.value_count())) {

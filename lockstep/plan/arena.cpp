@@ -7,17 +7,11 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // what GPU libraries want of their workspaces
-
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 std::size_t most_live(std::span<const ArenaBlock> blocks) {
   std::map<int, std::ptrdiff_t> change;
   for (const ArenaBlock& block : blocks) {
-    change[block.first] += static_cast<std::ptrdiff_t>(aligned(block.bytes));
-    change[block.last + 1] -= static_cast<std::ptrdiff_t>(aligned(block.bytes));
+    change[block.first] += static_cast<std::ptrdiff_t>(arena_aligned(block.bytes));
+    change[block.last + 1] -= static_cast<std::ptrdiff_t>(arena_aligned(block.bytes));
   }
   std::ptrdiff_t live = 0;
   std::ptrdiff_t most = 0;
@@ -38,14 +32,14 @@ Arena place_blocks(std::span<const ArenaBlock> blocks) {
               .live_bytes = most_live(blocks)};
   std::vector<std::size_t> placed;  // by offset
   for (std::size_t b : order) {
-    const std::size_t bytes = aligned(blocks[b].bytes);
+    const std::size_t bytes = arena_aligned(blocks[b].bytes);
     std::size_t offset = 0;
     for (std::size_t other : placed) {
       const bool together =
           blocks[other].first <= blocks[b].last && blocks[b].first <= blocks[other].last;
       if (!together || bytes == 0) continue;
       if (offset + bytes <= arena.offsets[other]) break;
-      offset = std::max(offset, arena.offsets[other] + aligned(blocks[other].bytes));
+      offset = std::max(offset, arena.offsets[other] + arena_aligned(blocks[other].bytes));
     }
     arena.offsets[b] = offset;
     arena.bytes = std::max(arena.bytes, offset + bytes);

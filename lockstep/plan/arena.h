@@ -1,5 +1,5 @@
-// Places blocks with lifetimes into one stretch of memory, so that blocks that live at the same
-// time do not overlap.
+// Places blocks with lifetimes in one arena, so that blocks that live at the same time do not
+// overlap.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,22 @@
 
 namespace lockstep {
 
+// The alignment of offsets: what GPU libraries want for their workspaces.
+inline constexpr std::size_t kArenaAlignment = 256;
+constexpr std::size_t arena_aligned(std::size_t bytes) {
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
+
 struct ArenaBlock {
   std::size_t bytes = 0;
-  int first = 0;  // steps, both inclusive
+  int first = 0;  // instructions, both inclusive
   int last = 0;
 };
 
 struct Arena {
-  std::vector<std::size_t> offsets;  // of each block, multiples of 256
+  std::vector<std::size_t> offsets;  // of each block
   std::size_t bytes = 0;
-  std::size_t live_bytes = 0;  // the most that lives at once: a bound from below
+  std::size_t live_bytes = 0;  // the most that lives at once: a lower bound
 };
 
 // Greedy by size: the largest block first, each at the lowest offset where it fits (Pisarchyk and

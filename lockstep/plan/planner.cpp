@@ -1,5 +1,6 @@
-// Makes a plan in four steps: an order, the storages (values that share memory), their lifetimes,
-// their places.
+// Makes a plan in four phases: an order, the storages (values that share memory), their lifetimes,
+// their offsets. With buckets, lifetimes depend on where the compute stream waits for them
+// (release.h): offsets are searched for both with and without such waits.
 #include <algorithm>
 #include <map>
 #include <queue>
@@ -11,18 +12,22 @@
 #include "lockstep/graph/ops/state.h"
 #include "lockstep/plan/arena.h"
 #include "lockstep/plan/plan.h"
+#include "lockstep/plan/release.h"
 
 namespace lockstep {
 namespace {
 
-// A value's own memory, shared with its views and with what is computed in its place.
+// A value's memory, shared with its views and with what is computed in place.
 struct Storage {
   std::size_t bytes = 0;
-  int first = 0;              // step that writes it first
-  int last = 0;               // step that reads it last
-  bool pinned = false;        // an input: kept whole for the step
-  int group = -1;             // storages of one group lie side by side
-  bool communicated = false;  // a step of the communication stream touches it
+  int first = 0;          // instruction that writes it first
+  int last = 0;           // instruction that reads it last
+  bool pinned = false;    // an input: never written over
+  bool output = false;    // of the step; like inputs, it is kept outside the arena
+  int group = -1;         // storages of one group are contiguous
+  int communicated = -1;  // the last instruction of the communication stream that touches it
+  Place place = Place::Arena;
+  std::size_t offset = 0;  // there
 };
 
 class Planner {
@@ -39,8 +44,9 @@ class Planner {
     order_nodes();
     find_last_uses();
     assign_storages();
-    keep_for_communication();
+    mark_outputs();
     for (const Node& node : graph().nodes()) group_side_by_side(node);
+    collect_blocks();
     place();
     return std::move(plan_);
   }
@@ -55,7 +61,7 @@ class Planner {
            graph().info(node.inputs[0]).layout == graph().info(node.outputs[0]).layout;
   }
 
-  // root_[v]: the value whose memory v looks at.
+  // root_[v]: the value whose memory v refers to.
   void find_roots() {
     for (const Node& node : graph().nodes()) {
       for (ValueId id : node.outputs) root_[index(id)] = id;
@@ -63,7 +69,7 @@ class Planner {
     }
   }
 
-  // The graph's order, with nodes that change a variable behind all others that read it.
+  // The graph's order, with nodes that change a variable after all others that read it.
   void order_nodes() {
     const std::vector<Node>& nodes = graph().nodes();
     std::vector<std::vector<int>> after(nodes.size());
@@ -79,7 +85,7 @@ class Planner {
         readers[root_[index(id)]].push_back(n);
       }
     }
-    chain_sums(edge);
+    chain_collectives(edge);
     std::set<ValueId> changed;
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
       for (ValueId id : changed_variables(nodes[static_cast<std::size_t>(n)])) {
@@ -93,9 +99,9 @@ class Planner {
         }
       }
     }
-    // Assignments come behind all else, so that an error in a step's data (a label out of range)
-    // finds the variables as they were. What the communication stream can do comes first: it has
-    // the rest of the step to run beside.
+    // Assignments come last, so that an error in a step's data (a label out of range) leaves the
+    // variables unchanged. What can run on the communication stream comes first: it can then
+    // overlap the rest of the step.
     enum class Rank { Leaf, Communication, Compute, Assign };
     using Turn = std::pair<Rank, int>;
     std::priority_queue<Turn, std::vector<Turn>, std::greater<>> ready;
@@ -119,16 +125,16 @@ class Planner {
       ++done;
       const Node& node = nodes[static_cast<std::size_t>(n)];
       if (!is_leaf(node) && !is_view(node)) {
-        PlanStep step;
-        step.node = n;
-        step.stream = stream_[index(n)];
+        Instruction instruction;
+        instruction.node = n;
+        instruction.stream = stream_[index(n)];
         if (is_assignment(node) && last_communication_ >= 0) {
-          step.waits.push_back(last_communication_);
+          instruction.waits.push_back(last_communication_);
         }
-        if (step.stream == kCommunicationStream) last_communication_ = step_count();
-        step.workspace_bytes = backend_.workspace_bytes(graph(), node);
-        step.cost = cost_of(graph(), node);
-        plan_.steps.push_back(std::move(step));
+        if (instruction.stream == kCommunicationStream) last_communication_ = instruction_count();
+        instruction.workspace_bytes = backend_.workspace_bytes(graph(), node);
+        instruction.cost = cost_of(graph(), node);
+        plan_.instructions.push_back(std::move(instruction));
       }
       for (int next : after[static_cast<std::size_t>(n)]) {
         if (--waiting[static_cast<std::size_t>(next)] == 0) make_ready(next);
@@ -138,15 +144,15 @@ class Planner {
            "[plan] two nodes each change a variable that the other one reads");
   }
 
-  // Replicas must all start the sums of a stream in one order, that of their numbers, whatever else
-  // differs between their graphs.
+  // All replicas must start the collectives of a stream in the same order, that of their numbers,
+  // whatever else differs between their graphs.
   template <class Edge>
-  void chain_sums(const Edge& edge) const {
+  void chain_collectives(const Edge& edge) const {
     std::map<std::pair<bool, std::int64_t>, int> numbered;
     const std::vector<Node>& nodes = graph().nodes();
     for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
       const Node& node = nodes[index(n)];
-      if (node.op != Op::AllReduce || !node.attrs.has("order")) continue;
+      if (!is_collective(node) || !node.attrs.has("order")) continue;
       numbered[{is_bucket(node), node.attrs.integer("order")}] = n;
     }
     for (auto next = numbered.begin(), last = next; next != numbered.end(); last = next++) {
@@ -154,9 +160,9 @@ class Planner {
     }
   }
 
-  // Gradients are added up on a stream of their own, and so is all that follows from them: the
-  // update of a bucket begins when its sums are there, while the backward pass goes on. Assignments
-  // come behind everything, on the first stream.
+  // Gradients are all-reduced on a stream of their own, and whatever depends on them runs there
+  // too: the update of a bucket starts as soon as it is reduced, while the backward pass continues.
+  // Assignments come last, on the first stream.
   int stream_of(const Node& node) const {
     if (is_bucket(node)) return kCommunicationStream;
     if (is_assignment(node)) return kComputeStream;
@@ -168,11 +174,11 @@ class Planner {
 
   void find_last_uses() {
     last_use_.assign(storage_of_.size(), -1);
-    for (int s = 0; s < step_count(); ++s) {
+    for (int s = 0; s < instruction_count(); ++s) {
       for (ValueId id : node_of(s).inputs) last_use_[index(root_[index(id)])] = s;
     }
     for (const auto& [name, id] : graph().outputs()) {
-      last_use_[index(root_[index(id)])] = step_count();
+      last_use_[index(root_[index(id)])] = instruction_count();
     }
   }
 
@@ -182,12 +188,12 @@ class Planner {
       const ValueId id = node.outputs[0];
       storage_of_[index(id)] = new_storage(id, -1);
       storages_.back().pinned = true;
-      storages_.back().last = step_count();
+      storages_.back().last = instruction_count();
     }
-    for (int s = 0; s < step_count(); ++s) {
+    for (int s = 0; s < instruction_count(); ++s) {
       const Node& node = node_of(s);
       const std::vector<std::pair<int, int>> pairs = in_place_pairs(graph(), node);
-      std::set<int> taken;  // storages that an output of this node has already
+      std::set<int> taken;  // storages that another output of this node already uses
       for (std::size_t o = 0; o < node.outputs.size(); ++o) {
         const int storage = reusable(node, o, s, pairs, taken);
         const ValueId id = node.outputs[o];
@@ -196,28 +202,27 @@ class Planner {
         Storage& chosen = storages_[index(storage_of_[index(id)])];
         chosen.last = std::max({chosen.last, s, last_use_[index(id)]});
       }
-      if (plan_.steps[index(s)].stream == kCommunicationStream) mark_communicated(node);
+      if (plan_.instructions[index(s)].stream == kCommunicationStream) mark_communicated(node, s);
     }
   }
 
-  void mark_communicated(const Node& node) {
+  void mark_communicated(const Node& node, int s) {
     for (const auto* ids : {&node.inputs, &node.outputs}) {
       for (ValueId id : *ids) {
         const int storage = storage_of_[index(root_[index(id)])];
-        if (storage >= 0) storages_[index(storage)].communicated = true;
+        if (storage >= 0) storages_[index(storage)].communicated = s;
       }
     }
   }
 
-  // A step of the communication stream may run at any time behind its place in the order, up to the
-  // end: what it touches is kept for as long.
-  void keep_for_communication() {
-    for (Storage& storage : storages_) {
-      if (storage.communicated) storage.last = step_count();
+  void mark_outputs() {
+    for (const auto& [name, id] : graph().outputs()) {
+      const int storage = storage_of_[index(root_[index(id)])];
+      if (storage >= 0) storages_[index(storage)].output = true;
     }
   }
 
-  // The storage of an input that dies here and that output `o` may be computed in; -1: none.
+  // The storage of an input that dies here and in which output `o` may be computed; -1: none.
   int reusable(const Node& node, std::size_t o, int s,
                const std::vector<std::pair<int, int>>& pairs, const std::set<int>& taken) const {
     for (const auto& [from, to] : pairs) {
@@ -230,7 +235,7 @@ class Planner {
       const bool whole = graph().bytes(input) == graph().bytes(node.outputs[o]) &&
                          graph().bytes(input) == candidate.bytes;
       const bool dies = candidate.last == s && !candidate.pinned &&
-                        (!candidate.communicated || stream_of(node) == kCommunicationStream);
+                        (candidate.communicated < 0 || stream_of(node) == kCommunicationStream);
       const bool alike = graph().type(input) == graph().type(node.outputs[o]) &&
                          graph().info(input).layout == graph().info(node.outputs[o]).layout;
       const auto uses = std::count_if(node.inputs.begin(), node.inputs.end(), [&](ValueId id) {
@@ -241,16 +246,16 @@ class Planner {
     return -1;
   }
 
-  int new_storage(ValueId id, int step) {
+  int new_storage(ValueId id, int instruction) {
     Storage storage;
     storage.bytes = graph().bytes(id);
-    storage.first = storage.last = step;
+    storage.first = storage.last = instruction;
     storages_.push_back(storage);
     return static_cast<int>(storages_.size()) - 1;
   }
 
-  // Gives what a node wants in one piece (the sums of a bucket, the gradients of an update) memory
-  // side by side, in its order, where it does not lie so already.
+  // Makes contiguous, in its order, what a node needs as one block (the results of a bucket, the
+  // gradients of an update), unless it already is.
   void group_side_by_side(const Node& node) {
     std::span<const ValueId> wanted;
     if (node.op == Op::AllReduce) wanted = node.outputs;
@@ -271,42 +276,127 @@ class Planner {
     if (!members.empty()) groups_.push_back(std::move(members));
   }
 
-  // Hands lifetimes and sizes to the arena, groups as one block each, and reads the places back.
-  void place() {
-    std::vector<ArenaBlock> blocks;
-    std::vector<std::pair<std::size_t, std::size_t>> where(
-        storages_.size());  // block, offset in it
-    for (const std::vector<int>& members : groups_) {
-      ArenaBlock block{.bytes = 0, .first = step_count(), .last = 0};
-      for (int member : members) {
-        const Storage& storage = storages_[index(member)];
-        where[index(member)] = {blocks.size(), block.bytes};
-        block.bytes += storage.bytes;
-        block.first = std::min(block.first, storage.first);
-        block.last = std::max(block.last, storage.last);
-      }
-      blocks.push_back(block);
-    }
-    for (std::size_t s = 0; s < storages_.size(); ++s) {
-      if (storages_[s].group >= 0) continue;
-      where[s] = {blocks.size(), 0};
-      blocks.push_back({storages_[s].bytes, storages_[s].first, storages_[s].last});
-    }
-    std::vector<std::size_t> workspaces;
-    for (int s = 0; s < step_count(); ++s) {
-      workspaces.push_back(blocks.size());
-      const std::size_t bytes = plan_.steps[index(s)].workspace_bytes;
-      const bool communication = plan_.steps[index(s)].stream == kCommunicationStream;
-      if (bytes > 0) blocks.push_back({bytes, s, communication ? step_count() : s});
-    }
+  // What is placed as one: contiguous storages, in this order, or a workspace.
+  struct Block {
+    std::vector<int> members;
+    std::size_t bytes = 0;
+    int first = 0;
+    int last = 0;           // in the order of instructions
+    int communicated = -1;  // the last instruction of the communication stream that touches it
+    bool apart = false;     // holds an input or output: not in the arena
+    int workspace_of = -1;  // instruction
 
-    const Arena arena = place_blocks(blocks);
+    // Until when it is in use, if each instruction uses what it touches until last_in_use.
+    ArenaBlock lived(const std::vector<int>& last_in_use) const {
+      const int kept = communicated < 0 ? last : last_in_use[index(communicated)];
+      return {.bytes = bytes, .first = first, .last = std::max(last, kept)};
+    }
+  };
+
+  Block block_of(std::vector<int> members) const {
+    Block block{.members = std::move(members), .first = instruction_count(), .last = -1};
+    for (int member : block.members) {
+      const Storage& storage = storages_[index(member)];
+      block.bytes += storage.bytes;
+      block.first = std::min(block.first, storage.first);
+      block.last = std::max(block.last, storage.last);
+      block.communicated = std::max(block.communicated, storage.communicated);
+      block.apart = block.apart || storage.pinned || storage.output;
+    }
+    return block;
+  }
+
+  void collect_blocks() {
+    std::vector<Block> all;
+    for (const std::vector<int>& members : groups_) all.push_back(block_of(members));
+    for (int s = 0; s < static_cast<int>(storages_.size()); ++s) {
+      if (storages_[index(s)].group < 0) all.push_back(block_of({s}));
+    }
+    for (Block& block : all) {
+      if (!block.apart) {
+        blocks_.push_back(std::move(block));
+        continue;
+      }
+      put(block, plan_.input_output_bytes);
+      plan_.input_output_bytes += arena_aligned(block.bytes);
+    }
+    for (int s = 0; s < instruction_count(); ++s) {
+      const Instruction& instruction = plan_.instructions[index(s)];
+      if (instruction.workspace_bytes == 0) continue;
+      blocks_.push_back({.members = {},
+                         .bytes = instruction.workspace_bytes,
+                         .first = s,
+                         .last = s,
+                         .communicated = instruction.stream == kCommunicationStream ? s : -1,
+                         .workspace_of = s});
+    }
+  }
+
+  // Places the contents of a block, starting at `offset`.
+  void put(const Block& block, std::size_t offset) {
+    if (block.workspace_of >= 0) {
+      plan_.instructions[index(block.workspace_of)].workspace_offset = offset;
+    }
+    for (int member : block.members) {
+      Storage& storage = storages_[index(member)];
+      storage.place = block.apart ? Place::InputOutput : Place::Arena;
+      storage.offset = offset;
+      offset += storage.bytes;
+    }
+  }
+
+  std::vector<ArenaBlock> lifetimes(std::span<const Release> releases) const {
+    const std::vector<int> last = last_in_use(plan_.instructions, releases);
+    std::vector<ArenaBlock> lived;
+    for (const Block& block : blocks_) lived.push_back(block.lived(last));
+    return lived;
+  }
+
+  // Whether blocks at these offsets never overlap while both are in use. Only those that the
+  // communication stream touches are in use longer than when they were placed.
+  bool fit(const std::vector<std::size_t>& offsets, std::span<const Release> releases) const {
+    const std::vector<ArenaBlock> lived = lifetimes(releases);
+    for (std::size_t a = 0; a < lived.size(); ++a) {
+      if (blocks_[a].communicated < 0) continue;
+      for (std::size_t b = 0; b < lived.size(); ++b) {
+        const bool together = lived[a].first <= lived[b].last && lived[b].first <= lived[a].last;
+        if (a != b && together && offsets[a] < offsets[b] + lived[b].bytes &&
+            offsets[b] < offsets[a] + lived[a].bytes) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  // Places all blocks, with releases if they are worth it, and keeps only the releases that are
+  // needed.
+  Arena place_in_arena() {
+    Arena kept = place_blocks(lifetimes({}));
+    std::vector<Release> releases = find_releases(graph(), plan_.instructions);
+    if (releases.empty()) return kept;
+    Arena released = place_blocks(lifetimes(releases));
+    if (released.bytes + kept.bytes / 16 > kept.bytes) return kept;
+    for (std::size_t r = 0; r < releases.size();) {
+      std::vector<Release> fewer = releases;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(r));
+      if (fit(released.offsets, fewer)) {
+        releases = std::move(fewer);
+      } else {
+        ++r;
+      }
+    }
+    for (const Release& release : releases) {
+      plan_.instructions[index(release.at)].waits.push_back(release.of);
+    }
+    return released;
+  }
+
+  void place() {
+    const Arena arena = place_in_arena();
     plan_.arena_bytes = arena.bytes;
     plan_.live_bytes = arena.live_bytes;
-    for (int s = 0; s < step_count(); ++s) {
-      PlanStep& step = plan_.steps[index(s)];
-      if (step.workspace_bytes > 0) step.workspace_offset = arena.offsets[workspaces[index(s)]];
-    }
+    for (std::size_t b = 0; b < blocks_.size(); ++b) put(blocks_[b], arena.offsets[b]);
     plan_.values.resize(storage_of_.size());
     for (const Node& node : graph().nodes()) {
       for (ValueId id : node.outputs) {
@@ -315,8 +405,8 @@ class Planner {
         allocation.bytes = graph().bytes(id);
         const int storage = storage_of_[index(root)];
         if (storage >= 0) {
-          const auto [block, offset] = where[index(storage)];
-          allocation.offset = arena.offsets[block] + offset;
+          allocation.place = storages_[index(storage)].place;
+          allocation.offset = storages_[index(storage)].offset;
         } else {
           allocation.place =
               graph().producer(root).op == Op::Variable ? Place::Variable : Place::Constant;
@@ -330,18 +420,21 @@ class Planner {
   }
 
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  int step_count() const { return static_cast<int>(plan_.steps.size()); }
-  const Node& node_of(int step) const { return graph().node(plan_.steps[index(step)].node); }
+  int instruction_count() const { return static_cast<int>(plan_.instructions.size()); }
+  const Node& node_of(int instruction) const {
+    return graph().node(plan_.instructions[index(instruction)].node);
+  }
 
   const Backend& backend_;
   Plan plan_;
   std::vector<ValueId> root_;
   std::vector<int> stream_;      // by NodeId
-  int last_communication_ = -1;  // the last step of the communication stream so far
+  int last_communication_ = -1;  // the last instruction of the communication stream so far
   std::vector<int> storage_of_;  // by ValueId of a root; -1: a variable or constant
   std::vector<int> last_use_;    // by ValueId of a root
   std::vector<Storage> storages_;
   std::vector<std::vector<int>> groups_;
+  std::vector<Block> blocks_;  // of the arena
 };
 
 }  // namespace

@@ -13,9 +13,9 @@ std::string in_mib(double bytes) {
 
 Cost Plan::total_cost() const {
   Cost total;
-  for (const PlanStep& step : steps) {
-    total.flops += step.cost.flops;
-    total.bytes += step.cost.bytes;
+  for (const Instruction& instruction : instructions) {
+    total.flops += instruction.cost.flops;
+    total.bytes += instruction.cost.bytes;
   }
   return total;
 }
@@ -23,9 +23,9 @@ Cost Plan::total_cost() const {
 std::string print(const Plan& plan) {
   std::string text = fmt::format("{:>5}  {:<22} {:<34} {:<30} {:>12} {:>10} {:>14}\n", "step", "op",
                                  "name", "result", "bytes", "MFLOP", "arena offset");
-  for (std::size_t s = 0; s < plan.steps.size(); ++s) {
-    const PlanStep& step = plan.steps[s];
-    const Node& node = plan.graph.node(step.node);
+  for (std::size_t s = 0; s < plan.instructions.size(); ++s) {
+    const Instruction& instruction = plan.instructions[s];
+    const Node& node = plan.graph.node(instruction.node);
     std::string result = "-";
     std::string offset = "-";
     std::size_t bytes = 0;
@@ -34,21 +34,22 @@ std::string print(const Plan& plan) {
       const Allocation& allocation = plan.values[static_cast<std::size_t>(node.outputs[0])];
       result = value.type.str();
       if (!value.layout.row_major()) result += ":" + value.layout.str();
-      offset = fmt::format("{}", allocation.offset);
+      if (allocation.place == Place::Arena) offset = fmt::format("{}", allocation.offset);
       bytes = allocation.bytes;
     }
-    text +=
-        fmt::format("{:>5}  {:<22} {:<34} {:<30} {:>12} {:>10.2f} {:>14}\n", s,
-                    op_def(node.op).name, node.name, result, bytes, step.cost.flops * 1e-6, offset);
+    text += fmt::format("{:>5}  {:<22} {:<34} {:<30} {:>12} {:>10.2f} {:>14}\n", s,
+                        op_def(node.op).name, node.name, result, bytes,
+                        instruction.cost.flops * 1e-6, offset);
   }
   const Cost total = plan.total_cost();
   text += fmt::format(
       "{} steps, {:.3f} GFLOP, {} read and written\n"
-      "peak memory {}: arena {} (at least {}), variables {}, constants {}\n",
-      plan.steps.size(), total.flops * 1e-9, in_mib(total.bytes),
+      "peak memory {}: arena {} (at least {}), variables {}, inputs and outputs {}, constants {}\n",
+      plan.instructions.size(), total.flops * 1e-9, in_mib(total.bytes),
       in_mib(static_cast<double>(plan.peak_bytes())), in_mib(static_cast<double>(plan.arena_bytes)),
       in_mib(static_cast<double>(plan.live_bytes)),
       in_mib(static_cast<double>(plan.variable_bytes)),
+      in_mib(static_cast<double>(plan.input_output_bytes)),
       in_mib(static_cast<double>(plan.constant_bytes)));
   return text;
 }

@@ -44,7 +44,7 @@ std::vector<Span> Track::spans() const {
 }
 
 std::array<std::int64_t, 6> Track::between(std::int64_t begin_ns, std::int64_t end_ns) const {
-  // Spans lie in the order of their ends, but for a few that are added when a job is over.
+  // Spans are sorted by their ends, except for a few that are added when a job is over.
   constexpr int kOutOfOrder = 8;
   std::array<std::int64_t, 6> within = {};
   const std::uint64_t first = written_ > ring_.size() ? written_ - ring_.size() : 0;

@@ -1,5 +1,5 @@
-// Spans, always on: every thread that does work for a step writes what it did into a track of its
-// own, a ring buffer of the last spans, and nothing else happens until somebody reads it.
+// Spans, always on: every thread that works on a training step records what it did in its own
+// track, a ring buffer of the latest spans. Nothing else happens until a track is read.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct Span {
   std::int64_t end_ns = 0;
 };
 
-// One thread writes a track; others may read it when that thread is at rest (between steps).
+// One thread writes a track; others may read it while that thread is idle (between steps).
 class Track {
  public:
   Track(std::string name, std::size_t capacity);
@@ -39,17 +39,17 @@ class Track {
     total_ns_[static_cast<std::size_t>(kind)] += end_ns - begin_ns;
   }
 
-  // Adds to the time of a kind without a span, or, where it is negative, takes back from it: what a
-  // device did beside this thread, and what this thread did meanwhile and so cost no time.
+  // Adds time of a kind without a span: what a device did alongside this thread. Negative: what
+  // this thread did meanwhile, which therefore cost no time.
   void count(SpanKind kind, std::int64_t ns) { total_ns_[static_cast<std::size_t>(kind)] += ns; }
 
   const std::string& name() const { return name_; }
-  // How much of each kind lies between two times of the recent past, by the spans still in the
-  // ring.
+  // How much time of each kind falls between two recent points in time, according to the spans
+  // still in the ring.
   std::array<std::int64_t, 6> between(std::int64_t begin_ns, std::int64_t end_ns) const;
   // The spans still in the ring, oldest first.
   std::vector<Span> spans() const;
-  // Time of a kind since the track began, of spans already overwritten too, and what was counted.
+  // Time of a kind since the track began, including spans already overwritten and what was counted.
   std::int64_t total_ns(SpanKind kind) const { return total_ns_[static_cast<std::size_t>(kind)]; }
 
  private:
@@ -65,7 +65,7 @@ class Recorder {
  public:
   explicit Recorder(std::size_t spans_per_track = 1 << 14);
 
-  Track& track(std::string_view name);        // made at its first mention
+  Track& track(std::string_view name);        // created on first use
   const char* intern(std::string_view name);  // a copy that lives as long as the recorder
   std::vector<const Track*> tracks() const;
 

@@ -10,7 +10,7 @@ namespace lockstep {
 
 // One line (tid) for each track.
 std::string trace_text(const Recorder& recorder);
-// DataError where the file cannot be written.
+// DataError if the file cannot be written.
 void write_trace(const Recorder& recorder, const std::filesystem::path& file);
 
 }  // namespace lockstep

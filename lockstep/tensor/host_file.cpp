@@ -32,7 +32,7 @@ class Descriptor {
 
   int number() const { return number_; }
   void release() { number_ = -1; }
-  // Closes now; false, with errno set, where the system reports a late write error.
+  // Closes now; false, with errno set, if the system reports a late write error.
   bool close() { return ::close(std::exchange(number_, -1)) == 0; }
 
  private:
@@ -42,7 +42,7 @@ class Descriptor {
 constexpr std::string_view kTemporarySuffix = ".tmp";
 constexpr std::size_t kBufferBytes = 1 << 18;
 
-// Temporary files of a file are called .<its name>.<process>.<number>.tmp.
+// A temporary file is called .<name of the file>.<process>.<number>.tmp.
 std::string temporary_prefix(const std::filesystem::path& file) {
   return fmt::format(".{}.", file.filename().string());
 }
@@ -60,7 +60,7 @@ bool is_temporary(std::string_view name, std::string_view prefix) {
          number(name.substr(dot + 1));
 }
 
-// Whether the file of a descriptor is the one that the path names.
+// Whether the path still names the file that the descriptor is open on.
 bool is_at(const std::filesystem::path& path, int descriptor) {
   struct stat own;
   struct stat named;
@@ -78,8 +78,8 @@ bool write_all(int descriptor, std::span<const std::byte> bytes) {
   return true;
 }
 
-// Makes a rename last through a power failure. Some file systems cannot sync folders and say
-// EINVAL: there is nothing to do about it then.
+// Makes a rename survive a power failure. Some file systems cannot sync folders and return EINVAL,
+// which is ignored.
 void sync_folder(const std::filesystem::path& file) {
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -91,7 +91,7 @@ void sync_folder(const std::filesystem::path& file) {
 
 }  // namespace
 
-// A new file beside another, under a name of its own and locked, that is deleted unless it is kept.
+// A new, locked file with a unique name in the same folder as another; deleted unless it is kept.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::filesystem::path& beside)
@@ -114,9 +114,10 @@ class TemporaryFile {
       const int number = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
       if (number < 0 && errno == EEXIST) continue;
       if (number < 0) fail_with_cause(beside, "cannot be written", errno);
-      // Another writer that clears up may have come in between: it holds the lock and is about to
-      // delete the file, or has done so, and a third may have one by that name already. Where locks
-      // cannot be had, nobody else can lock it either, and it is never taken for stale.
+      // Another writer may be removing stale files just now: it holds the lock and is about to
+      // delete this file, or has deleted it, and a third may already have created one of the same
+      // name. Where locks are not supported, nobody else can lock the file either, so it never
+      // counts as stale.
       const bool taken = ::flock(number, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
       if (!taken && is_at(path, number)) return number;
       ::close(number);
@@ -138,7 +139,7 @@ void remove_stale_temporaries(const std::filesystem::path& file) {
     const Descriptor descriptor(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     if (descriptor.number() < 0) continue;
     if (::flock(descriptor.number(), LOCK_EX | LOCK_NB) != 0) continue;
-    // Its writer may have deleted it meanwhile, and made another of that name.
+    // Its writer may have deleted it meanwhile and created another of the same name.
     if (is_at(entry.path(), descriptor.number())) ::unlink(entry.path().c_str());
   }
 }
@@ -150,7 +151,7 @@ std::shared_ptr<Buffer> read_file(const std::filesystem::path& file) {
   return buffer;
 }
 
-// A pipe that nobody writes to must not make the open wait.
+// O_NONBLOCK: opening a pipe that nobody writes to must not block.
 FileReader::FileReader(const std::filesystem::path& file)
     : file_(file), descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (descriptor_ < 0) fail_with_cause(file, "cannot be opened", errno);
@@ -198,7 +199,7 @@ FileWriter::FileWriter(FileWriter&&) noexcept = default;
 FileWriter& FileWriter::operator=(FileWriter&&) noexcept = default;
 
 void FileWriter::append(std::span<const std::byte> bytes) {
-  // Small pieces are gathered: a shuffle buffer may have millions of them.
+  // Small pieces are collected: a shuffle buffer may have millions of them.
   if (buffered_.size() + bytes.size() > kBufferBytes) flush();
   if (bytes.size() < kBufferBytes) {
     buffered_.insert(buffered_.end(), bytes.begin(), bytes.end());
@@ -223,7 +224,8 @@ void FileWriter::commit() {
     fail_with_cause(file_, "cannot be replaced", errno);
   }
   temporary_->keep();
-  // Only now: until it has its name, the lock must keep others from clearing it away.
+  // Closed only now: until the file has its final name, the lock keeps others from removing it as
+  // stale.
   if (!temporary_->descriptor().close()) fail_with_cause(file_, "cannot be written", errno);
   sync_folder(file_);
 }

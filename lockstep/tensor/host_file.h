@@ -1,4 +1,4 @@
-// Files in and out of the host's memory.
+// Reads files into host memory, and writes them so that they appear whole or not at all.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,10 @@
 namespace lockstep {
 
 // The bytes of a regular file, read at once into memory of exactly its size. DataError, naming the
-// file and the cause, where it cannot be read.
+// file and the cause, if it cannot be read.
 std::shared_ptr<Buffer> read_file(const std::filesystem::path& file);
 
-// A regular file of which parts are read. DataError, naming the file and the cause, from every
-// call.
+// Reads parts of a regular file. Every call may throw DataError, naming the file and the cause.
 class FileReader {
  public:
   explicit FileReader(const std::filesystem::path& file);
@@ -26,7 +25,7 @@ class FileReader {
   FileReader& operator=(const FileReader&) = delete;
 
   std::uint64_t size() const { return size_; }
-  // Fills `bytes` from this place in the file on. Any number of threads may read at once.
+  // Fills `bytes` from this offset on. Any number of threads may read at once.
   void read(std::uint64_t offset, std::span<std::byte> bytes) const;
 
  private:
@@ -35,18 +34,18 @@ class FileReader {
   std::uint64_t size_ = 0;
 };
 
-// Writes the pieces one after the other to a temporary name beside the file, syncs, renames, syncs
-// the folder: the file appears whole or not at all, and an older one stays until then. DataError,
-// naming the file and the cause, where that fails; no temporary file is left. Those that processes
-// left which were killed while they wrote this file are removed first.
+// Writes the pieces one after the other to a temporary file in the same folder, syncs it, renames
+// it and syncs the folder: the file appears whole or not at all, and an older one stays until then.
+// DataError, naming the file and the cause, if that fails; no temporary file is left. Temporary
+// files of processes that were killed while they wrote this file are removed first.
 void write_file(const std::filesystem::path& file,
                 std::span<const std::span<const std::byte>> pieces);
 
-// Removes the temporary files of writers of this file that are no more.
+// Removes temporary files of this file whose writers no longer exist.
 void remove_stale_temporaries(const std::filesystem::path& file);
 
-// The same piece by piece: the file appears when it is committed, and where it is not, nothing is
-// left. DataError, naming the file and the cause, from every call.
+// write_file piece by piece: the file appears on commit(); without it, nothing is left. Every call
+// may throw DataError, naming the file and the cause.
 class FileWriter {
  public:
   explicit FileWriter(const std::filesystem::path& file);
@@ -56,7 +55,7 @@ class FileWriter {
 
   const std::filesystem::path& file() const { return file_; }
   void append(std::span<const std::byte> bytes);
-  // The last call.
+  // Must be the last call.
   void commit();
 
  private:

@@ -1,5 +1,5 @@
-// How a tensor is written: the way of NumPy. Numbers in columns of one width, with as many digits
-// as tell them apart (at most eight after the point), and the middle of large tensors left out.
+// Prints tensors like NumPy: numbers in columns of one width, with as many digits as it takes to
+// tell them apart (at most eight after the point), and without the middle of large tensors.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,13 +11,13 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kWhole = 1000;     // elements, above which the middle is left out
-constexpr std::int64_t kEdge = 3;         // what is then written at either end of an axis
-constexpr std::size_t kWidth = 75;        // of a line
-constexpr std::size_t kMostDecimals = 8;  // behind the point
+constexpr std::int64_t kWhole = 1000;     // with more elements, the middle is left out
+constexpr std::int64_t kEdge = 3;         // elements then printed at either end of an axis
+constexpr std::size_t kWidth = 75;        // characters per line
+constexpr std::size_t kMostDecimals = 8;  // after the point
 const std::string kHead = "Tensor(";
 
-// Indices of an axis that are written; -1 stands for what is left out.
+// The indices of an axis that are printed; -1 stands for the ones left out.
 std::vector<std::int64_t> written(std::int64_t extent, bool summarize) {
   std::vector<std::int64_t> indices;
   for (std::int64_t i = 0; i < extent; ++i) {
@@ -30,7 +30,7 @@ std::vector<std::int64_t> written(std::int64_t extent, bool summarize) {
   return indices;
 }
 
-// The shortest digits that give the same number again, in the form asked for.
+// The shortest text in this format that reads back as the same number.
 template <class T>
 std::string shortest(T value, std::chars_format form) {
   char text[512];
@@ -38,7 +38,7 @@ std::string shortest(T value, std::chars_format form) {
   return std::string(text, end);
 }
 
-// Decimals that a number needs, of at most kMostDecimals.
+// How many decimals a number needs, at most kMostDecimals.
 template <class T>
 std::size_t decimals_of(T value, std::chars_format form) {
   const std::string text = shortest(value, form);
@@ -47,7 +47,7 @@ std::size_t decimals_of(T value, std::chars_format form) {
   return std::min(kMostDecimals, std::min(text.find('e'), text.size()) - point - 1);
 }
 
-// The texts of numbers that stand together.
+// The texts of numbers that are printed together.
 template <class T>
 std::vector<std::string> floats(const std::vector<T>& values) {
   T largest = 0;
@@ -72,7 +72,7 @@ std::vector<std::string> floats(const std::vector<T>& values) {
     } else if (scientific) {
       texts.push_back(fmt::format("{:.{}e}", value, decimals));
     } else {
-      // Zeros behind the last digit are blank, so that points stand below one another.
+      // Trailing zeros are printed as blanks, so that the points line up.
       const std::size_t own = decimals_of(value, form);
       texts.push_back(fmt::format("{:#.{}f}", value, own) + std::string(decimals - own, ' '));
     }
@@ -100,7 +100,7 @@ class Printer {
   }
 
  private:
-  // The elements that are written, in order.
+  // Collects the elements that are printed, in order.
   void collect(const Tensor& part) {
     if (part.shape().rank() > 0) {
       for (const std::int64_t i : written(part.shape()[0], summarize_)) {
@@ -141,8 +141,8 @@ class Printer {
     out_ += ']';
   }
 
-  // Between numbers a blank, or a new line where the next one would leave it; between rows a new
-  // line, between matrices an empty one too.
+  // Separates numbers by a blank, or by a line break if the next one does not fit; rows by a line
+  // break; matrices by an empty line as well.
   void separate(const Shape& shape, int axis, std::size_t next) {
     const bool innermost = axis + 1 == shape.rank();
     const std::size_t line = out_.size() - (out_.rfind('\n') + 1);  // npos + 1 is 0
@@ -153,7 +153,7 @@ class Printer {
     const int lines = innermost ? 1 : shape.rank() - axis - 1;
     out_ += std::string(static_cast<std::size_t>(lines), '\n');
     out_ += std::string(kHead.size() + static_cast<std::size_t>(axis) + 1, ' ');
-    indent_ = 0;  // of the first line alone: the others hold theirs
+    indent_ = 0;  // only for the first line: the others contain their own
   }
 
   const Tensor& tensor_;

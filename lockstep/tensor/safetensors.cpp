@@ -39,7 +39,7 @@ TensorFile read(const std::shared_ptr<Buffer>& buffer, const std::string& name) 
   return file;
 }
 
-// A tensor to write, and the tensors that its bytes are.
+// A tensor to write, and the blocks of bytes that it is made of.
 struct Item {
   Entry entry;
   std::vector<std::span<const std::byte>> pieces;
@@ -68,8 +68,7 @@ Item row_of(const std::string& file, const std::string& name, const std::vector<
 std::vector<Item> items_of(const std::string& file, const TensorFile& contents) {
   std::vector<Item> items;
   for (const auto& [name, tensor] : contents.tensors) {
-    require(tensor.defined(), "[safetensors] {}: there is no tensor under the name \"{}\"", file,
-            name);
+    require(tensor.defined(), "[safetensors] {}: the tensor \"{}\" is undefined", file, name);
     items.push_back(
         {.entry = {.name = name, .dtype = tensor.dtype(), .shape = tensor.shape(), .checksum = {}},
          .pieces = {bytes_of(tensor)}});

@@ -1,7 +1,7 @@
-// Files in the safetensors format: eight bytes with the header's length, a JSON header that tells
-// dtype, shape and place of each tensor, then the tensors' bytes. PyTorch, TensorFlow and JAX read
-// and write it too. Files written here have a checksum of the header and of every tensor in their
-// metadata; files of other programs need none.
+// Files in the safetensors format: eight bytes with the header's length, a JSON header with the
+// dtype, shape and offsets of each tensor, then the tensors' bytes. PyTorch, TensorFlow and JAX
+// read and write it too. Files written here have a checksum of the header and of every tensor in
+// their metadata; files of other programs need none.
 #pragma once
 
 #include <filesystem>
@@ -17,17 +17,17 @@ namespace lockstep {
 struct TensorFile {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;
-  // Only for writing: tensors of one axis, each the values of these tensors one after the other, so
-  // that many small tensors are one in the file without a copy of them.
+  // Only for writing: each becomes one tensor with one axis, the values of these tensors one after
+  // the other. This stores many small tensors as one without copying them together.
   std::map<std::string, std::vector<Tensor>> rows = {};
 };
 
-// Writes to a temporary name beside the file, syncs, renames, syncs the folder: the file appears
-// whole or not at all. DataError, naming the file and the cause, where that fails; no rest is left.
+// Writes as write_file does: the file appears whole or not at all. DataError, naming the file and
+// the cause, if that fails; nothing is left behind then.
 void save_safetensors(const std::filesystem::path& file, const TensorFile& contents);
 
-// DataError, naming the file and what is wrong, for anything that is not a whole, valid file, and
-// for every bit that has changed since save_safetensors wrote it.
+// DataError, naming the file and what is wrong, for anything that is not a complete, valid file,
+// and if any bit has changed since save_safetensors wrote it.
 TensorFile load_safetensors(const std::filesystem::path& file);
 // The same from bytes in memory; `name` is for messages.
 TensorFile parse_safetensors(std::span<const std::byte> bytes, const std::string& name);

@@ -45,7 +45,7 @@ std::optional<std::uint32_t> digits(std::string_view text) {
   return value;
 }
 
-// Of the length and the header, with zeros for the eight digits at `place`.
+// The checksum of the length and the header, with zeros for the eight digits at `place`.
 std::uint32_t header_checksum(std::string_view bytes, std::size_t place) {
   std::uint32_t sum = crc32c(bytes.substr(0, place));
   sum = crc32c(kNoChecksum, sum);
@@ -81,18 +81,18 @@ class Parser {
                     fmt::format(format, std::forward<Args>(args)...));
   }
 
-  // Whether the header has a checksum; DataError where it has another content.
+  // Whether the header has a checksum; DataError if it does not match.
   bool check_header() const {
     if (!bytes_.substr(kLengthBytes).starts_with(kBeginning)) return false;
     const std::size_t place = kLengthBytes + kBeginning.size();
     const std::string_view written = bytes_.substr(place, kNoChecksum.size());
     const std::optional<std::uint32_t> expected = digits(written);
     if (!expected) {
-      fail<DataError>("{}: its header is damaged: '{}' is no checksum", file_, written);
+      fail<DataError>("{}: its header is damaged: '{}' is not a checksum", file_, written);
     }
     const std::uint32_t found = header_checksum(bytes_, place);
     if (found != *expected) {
-      fail<DataError>("{}: its header is damaged: its checksum is {:08x}, and {:08x} was written",
+      fail<DataError>("{}: its header is damaged: its checksum is {:08x}, but {:08x} was written",
                       file_, found, *expected);
     }
     return true;
@@ -102,7 +102,7 @@ class Parser {
     const std::string_view text = bytes_.substr(kLengthBytes);
     if (text.empty() || text[0] != '{') reject("its header does not begin with '{{'");
     if (nests_too_deep(text)) reject("its header nests deeper than {} brackets", kMaxJsonDepth);
-    // JSON allows a key twice and parsers keep either; here it would hide a tensor.
+    // JSON allows duplicate keys, and parsers keep either one; here that would hide a tensor.
     std::vector<std::set<std::string>> keys;
     const auto no_key_twice = [&](int, json::parse_event_t event, json& value) {
       if (event == json::parse_event_t::object_start) keys.emplace_back();
@@ -115,7 +115,7 @@ class Parser {
     try {
       return json::parse(text, no_key_twice);
     } catch (const json::exception& error) {
-      reject("its header is no JSON: {}", error.what());
+      reject("its header is not JSON: {}", error.what());
     }
   }
 
@@ -147,7 +147,7 @@ class Parser {
     for (Entry& entry : header.entries) {
       const auto found = metadata.find(std::string(kTensorPrefix) + entry.name);
       if (found != metadata.end()) entry.checksum = digits(found->second);
-      if (!entry.checksum) reject("tensor \"{}\" has no checksum, and others have", entry.name);
+      if (!entry.checksum) reject("tensor \"{}\" has no checksum, but others have one", entry.name);
     }
     std::erase_if(metadata, [&](const auto& item) { return is_checksum(item.first); });
   }
@@ -161,7 +161,7 @@ class Parser {
   std::uint64_t number(const std::string& tensor, const json& value, const char* what) const {
     if (!value.is_number_unsigned() ||
         value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max()) {
-      reject("tensor \"{}\" has {} that is no number of 63 bits: {}", tensor, what, value.dump());
+      reject("tensor \"{}\" has {} that is not a 63-bit number: {}", tensor, what, value.dump());
     }
     return value.get<std::uint64_t>();
   }
@@ -172,7 +172,7 @@ class Parser {
     Entry entry;
     entry.name = name;
     const json& dtype = field(name, value, "dtype");
-    if (!dtype.is_string()) reject("tensor \"{}\" has a dtype that is no string", name);
+    if (!dtype.is_string()) reject("tensor \"{}\" has a dtype that is not a string", name);
     const auto known = std::ranges::find(kDTypeNames, dtype.get<std::string>(), &DTypeName::name);
     if (known == std::end(kDTypeNames)) {
       reject("tensor \"{}\" has the dtype \"{}\", which Lockstep does not have", name,
@@ -182,7 +182,7 @@ class Parser {
     entry.shape = shape(name, field(name, value, "shape"));
     const json& offsets = field(name, value, "data_offsets");
     if (!offsets.is_array() || offsets.size() != 2) {
-      reject("tensor \"{}\" has data_offsets that are no pair", name);
+      reject("tensor \"{}\" has data_offsets that are not a pair", name);
     }
     entry.begin = number(name, offsets[0], "an offset");
     entry.end = number(name, offsets[1], "an offset");
@@ -196,7 +196,7 @@ class Parser {
   }
 
   Shape shape(const std::string& tensor, const json& value) const {
-    if (!value.is_array()) reject("tensor \"{}\" has a shape that is no array", tensor);
+    if (!value.is_array()) reject("tensor \"{}\" has a shape that is not an array", tensor);
     if (value.size() > kMaxRank) {
       reject("tensor \"{}\" has {} axes, more than {}", tensor, value.size(), kMaxRank);
     }
@@ -211,7 +211,7 @@ class Parser {
     }
   }
 
-  // Sorts by place; the tensors must fill the bytes after the header without hole or overlap.
+  // Sorts by offset; the tensors must fill the bytes after the header without gaps or overlap.
   void check_places(std::vector<Entry>& entries) const {
     std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
       return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -273,7 +273,7 @@ void check_tensor(const Entry& entry, std::span<const std::byte> bytes, const st
     const std::uint32_t found = checksum_of(bytes);
     if (found != *entry.checksum) {
       fail<DataError>(
-          "{}: tensor \"{}\" is damaged: its checksum is {:08x}, and {:08x} was written", file,
+          "{}: tensor \"{}\" is damaged: its checksum is {:08x}, but {:08x} was written", file,
           entry.name, found, *entry.checksum);
     }
   }
@@ -292,9 +292,10 @@ std::string header_bytes(const std::vector<Entry>& entries,
   nlohmann::ordered_json texts;
   texts[std::string(kHeaderKey)] = kNoChecksum;
   for (const auto& [key, text] : metadata) {
-    require(key != kHeaderKey && key != kLastKey && !key.starts_with(kTensorPrefix),
-            "[safetensors] {}: the metadata may have no \"{}\", which is the name of a checksum",
-            file, key);
+    require(
+        key != kHeaderKey && key != kLastKey && !key.starts_with(kTensorPrefix),
+        "[safetensors] {}: the metadata may not contain \"{}\", which is the name of a checksum",
+        file, key);
     texts[key] = text;
   }
   for (const Entry& entry : entries) {

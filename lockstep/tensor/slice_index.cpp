@@ -12,13 +12,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostSlices = 4096;  // of a tensor: each is compared with each
+constexpr std::size_t kMostSlices = 4096;  // per tensor: all pairs are compared
 
 std::vector<std::int64_t> integers(const json& list) {
   std::vector<std::int64_t> values;
   if (!list.is_array()) throw std::invalid_argument("a list is missing");
   for (const json& value : list) {
-    if (!value.is_number_unsigned()) throw std::invalid_argument("an extent is no whole number");
+    if (!value.is_number_unsigned()) throw std::invalid_argument("an extent is not a whole number");
     values.push_back(value.get<std::int64_t>());
   }
   return values;
@@ -37,7 +37,8 @@ StoredSlice slice_of(const json& entry) {
   const std::string digits = entry.at("crc32c").get<std::string>();
   const char* end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, slice.checksum, 16);
-  if (error != std::errc() || stop != end) throw std::invalid_argument("a checksum is no number");
+  if (error != std::errc() || stop != end)
+    throw std::invalid_argument("a checksum is not a number");
   return slice;
 }
 
@@ -54,7 +55,8 @@ bool overlap(const StoredSlice& a, const StoredSlice& b) {
   return a.shape.elements() > 0 && b.shape.elements() > 0;
 }
 
-// Slices that lie in the tensor, do not overlap and have as many elements as it leave no hole.
+// Slices that are inside the tensor, do not overlap and together have as many elements leave no
+// gap.
 void check(const std::string& file, const std::string& name, const SlicedTensor& tensor) {
   const auto reject = [&]<class... Args>(fmt::format_string<Args...> format, Args&&... args) {
     fail<DataError>("{}: tensor \"{}\" {}", file, name,
@@ -117,11 +119,11 @@ std::string index_text(const SliceIndex& index) {
 SliceIndex parse_index(std::string_view text, const std::string& file) {
   SliceIndex index;
   try {
-    if (nests_too_deep(text)) throw std::invalid_argument("it nests too deep");
+    if (nests_too_deep(text)) throw std::invalid_argument("it nests too deeply");
     const json root = json::parse(text);
     index.files = root.at("files").get<std::vector<std::string>>();
     const json& tensors = root.at("tensors");
-    if (!tensors.is_object()) throw std::invalid_argument("the tensors are no object");
+    if (!tensors.is_object()) throw std::invalid_argument("the tensors are not an object");
     for (const auto& [name, entry] : tensors.items()) {
       SlicedTensor tensor;
       tensor.dtype = dtype_named(entry.at("dtype").get<std::string>());
@@ -129,7 +131,7 @@ SliceIndex parse_index(std::string_view text, const std::string& file) {
       for (const json& slice : entry.at("slices")) tensor.slices.push_back(slice_of(slice));
       index.tensors.emplace(name, std::move(tensor));
     }
-  } catch (const std::exception& error) {  // of the JSON library, or a value that cannot be
+  } catch (const std::exception& error) {  // from the JSON library, or an impossible value
     fail<DataError>("{}: its index of slices is damaged: {}", file, error.what());
   }
   expect_whole(index, file);
@@ -139,7 +141,8 @@ SliceIndex parse_index(std::string_view text, const std::string& file) {
 void expect_whole(const SliceIndex& index, const std::string& file) {
   for (const std::string& name : index.files) {
     if (!is_plain_name(name)) {
-      fail<DataError>("{}: its index names the file '{}', which is not one beside it", file, name);
+      fail<DataError>("{}: its index names the file '{}', which is not in the same folder", file,
+                      name);
     }
   }
   for (const auto& [name, tensor] : index.tensors) {

@@ -1,5 +1,5 @@
-// The index of a checkpoint in several files: which slices a tensor is made of, and in which file
-// each lies. It is JSON text:
+// The index of a checkpoint in several files: which slices a tensor is made of, and which file
+// holds each. It is JSON text:
 //
 //   {"files": ["checkpoint.1.0-of-2.safetensors", ...],
 //    "tensors": {"dense/kernel": {"dtype": "f32", "shape": [4, 6], "slices":
@@ -17,11 +17,11 @@
 
 namespace lockstep {
 
-// Where a slice lies in its tensor, and in which file under which name.
+// Where a slice belongs in its tensor, and in which file and under which name it is stored.
 struct StoredSlice {
-  std::size_t file = 0;  // in SliceIndex::files
+  std::size_t file = 0;  // index into SliceIndex::files
   std::string name;
-  std::vector<std::int64_t> begin;  // an offset for each axis
+  std::vector<std::int64_t> begin;  // an offset per axis
   Shape shape;
   std::uint32_t checksum = 0;
 };
@@ -33,13 +33,13 @@ struct SlicedTensor {
 };
 
 struct SliceIndex {
-  std::vector<std::string> files;  // names beside the index
+  std::vector<std::string> files;  // names in the folder of the index
   std::map<std::string, SlicedTensor> tensors;
 };
 
 std::string index_text(const SliceIndex& index);
-// DataError, naming the file and the tensor, for what is no index, and where slices overlap, reach
-// beyond their tensor or leave a hole.
+// DataError, naming the file and the tensor, if the text is not an index, or if slices overlap,
+// reach beyond their tensor or leave a gap.
 SliceIndex parse_index(std::string_view text, const std::string& file);
 // The same checks for an index that is to be written.
 void expect_whole(const SliceIndex& index, const std::string& file);

@@ -17,7 +17,7 @@ using safetensors::Entry;
 
 const std::string kIndexTensor = "__slices__";
 
-// One safetensors file of which tensors are read one by one.
+// A safetensors file whose tensors are read one by one.
 class OpenFile {
  public:
   explicit OpenFile(const fs::path& path) : name_(path.string()), bytes_(path) {
@@ -51,7 +51,7 @@ class OpenFile {
   safetensors::Header header_;
 };
 
-// A box of elements: an offset and an extent for each axis.
+// A box of elements: an offset and an extent per axis.
 struct Box {
   std::vector<std::int64_t> begin;
   std::vector<std::int64_t> extent;
@@ -97,7 +97,7 @@ void copy_box(const Box& box, const Tensor& from, std::span<const std::int64_t> 
   }
 }
 
-// The number in "<stem>.<number>.<n>-of-<m><extension>", where a name is such.
+// The save number in "<stem>.<number>.<n>-of-<m><extension>", if the name has this form.
 std::optional<std::int64_t> save_of(const std::string& name, const fs::path& index) {
   const std::string prefix = index.stem().string() + ".";
   const std::string suffix = index.extension().string();
@@ -106,12 +106,13 @@ std::optional<std::int64_t> save_of(const std::string& name, const fs::path& ind
   const char* at = name.data() + prefix.size();
   const char* end = name.data() + name.size() - suffix.size();
   std::int64_t numbers[3] = {};
-  const std::string_view behind[3] = {".", "-of-", ""};
+  const std::string_view separators[3] = {".", "-of-", ""};
   for (int i = 0; i < 3; ++i) {
     const auto [stop, error] = std::from_chars(at, end, numbers[i]);
     const std::string_view rest(stop, static_cast<std::size_t>(end - stop));
-    if (error != std::errc() || numbers[i] < 0 || !rest.starts_with(behind[i])) return std::nullopt;
-    at = stop + behind[i].size();
+    if (error != std::errc() || numbers[i] < 0 || !rest.starts_with(separators[i]))
+      return std::nullopt;
+    at = stop + separators[i].size();
   }
   if (at != end) return std::nullopt;
   return numbers[0];
@@ -196,7 +197,7 @@ void write_index(const fs::path& index, std::int64_t save, const TensorFile& con
   }
   try {
     expect_whole(whole, index.string());
-  } catch (const DataError& error) {  // not of a file here, but of what is to be written
+  } catch (const DataError& error) {  // about what is to be written, not about a file
     fail<UsageError>("[save] {}", error.what());
   }
   TensorFile all = contents;
@@ -221,20 +222,20 @@ struct TensorReader::Impl {
     const Tensor text = file.read(*entry);
     index = parse_index({reinterpret_cast<const char*>(text.raw()), text.bytes()}, file.name());
     for (const std::string& name : index.files) {
-      const fs::path beside = folder_of(path) / name;
+      const fs::path slice_path = folder_of(path) / name;
       std::error_code ignored;
-      if (!fs::exists(beside, ignored)) {
+      if (!fs::exists(slice_path, ignored)) {
         fail<DataError>("{}: its index lists the file {}, which is missing", file.name(),
-                        beside.string());
+                        slice_path.string());
       }
-      files.push_back(std::make_unique<OpenFile>(beside));
+      files.push_back(std::make_unique<OpenFile>(slice_path));
     }
     for (const auto& [name, tensor] : index.tensors) {
       for (const StoredSlice& slice : tensor.slices) check(name, tensor, slice);
     }
   }
 
-  // The file holds that slice, and it is of the same save as the index.
+  // Checks that the file holds this slice, from the same save as the index.
   void check(const std::string& name, const SlicedTensor& tensor, const StoredSlice& slice) const {
     const OpenFile& holder = *files[slice.file];
     const Entry* entry = holder.find(slice.name);
@@ -242,7 +243,7 @@ struct TensorReader::Impl {
         entry->checksum != slice.checksum) {
       fail<DataError>(
           "{}: tensor \"{}\": the file does not hold the slice {} at ({}) that the index {} lists: "
-          "they are of different checkpoints",
+          "they belong to different checkpoints",
           holder.name(), name, slice.shape, fmt::join(slice.begin, ", "), file.name());
     }
   }

@@ -1,7 +1,7 @@
 // Tensors in several files. A checkpoint is one safetensors file, or an index and files of slices
-// that lie beside it: each file holds slices of tensors, as different writers have them, and the
-// index, itself a small safetensors file, says which slices each tensor is made of. Whoever reads
-// takes whole tensors, or slices of any other division.
+// in the same folder: each file holds the slices of one writer, and the index, itself a small
+// safetensors file, says which slices each tensor is made of. A reader gets whole tensors, or any
+// other slices of them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace lockstep {
 
-// What one writer has of a tensor of shape `whole`: the box from `begin` on.
+// One writer's slice of a tensor of shape `whole`: the box that starts at `begin`.
 struct TensorSlice {
   std::string name;  // of the whole tensor
   Shape whole;
@@ -31,9 +31,9 @@ struct SliceFile {
   std::map<std::string, SlicedTensor> tensors;
 };
 
-// Writing: every writer writes a file of its own, then one of them the index of all. Files get
-// names that no other save of this index has (slice_file), so that the index that is there stays
-// whole until the new one takes its place, which is the last thing that happens.
+// Writing: every writer writes its own file, then one of them writes the index. Each save uses new
+// file names (slice_file), so the old index stays valid until the new one replaces it at the very
+// end.
 //
 //   const std::int64_t save = next_save(index);                       // one writer, told to all
 //   SliceFile mine = write_slices(slice_file(index, save, rank, writers), slices);   // each
@@ -43,9 +43,9 @@ std::int64_t next_save(const std::filesystem::path& index);
 std::filesystem::path slice_file(const std::filesystem::path& index, std::int64_t save, int writer,
                                  int writers);
 SliceFile write_slices(const std::filesystem::path& file, std::span<const TensorSlice> slices);
-// `contents` is what lies in the index file itself: metadata, and tensors that are in one piece.
-// UsageError where slices overlap or leave a hole; then, and where it cannot be written, the old
-// index stays. Files of earlier saves are removed afterwards.
+// `contents` is stored in the index file itself: metadata, and tensors that are not sliced.
+// UsageError if slices overlap or leave a gap; then, and if the index cannot be written, the old
+// one stays. Files of earlier saves are removed afterwards.
 void write_index(const std::filesystem::path& index, std::int64_t save, const TensorFile& contents,
                  std::span<const SliceFile> files);
 
@@ -58,12 +58,12 @@ class TensorReader {
 
   const std::map<std::string, std::string>& metadata() const;
   std::vector<std::string> names() const;
-  // UsageError where there is no such tensor.
+  // UsageError if there is no such tensor.
   DType dtype(const std::string& name) const;
   const Shape& shape(const std::string& name) const;
   Tensor read(const std::string& name) const;
-  // The box of this shape from `begin` on. Reads, and checks, the stored slices that it touches.
-  // UsageError where the tensor does not have it.
+  // The box of this shape that starts at `begin`. Reads and checks the stored slices that it
+  // touches. UsageError if it is not inside the tensor.
   Tensor read_slice(const std::string& name, std::span<const std::int64_t> begin,
                     const Shape& shape) const;
 

@@ -8,10 +8,10 @@
 namespace lockstep {
 namespace {
 
-// The most classes that to_categorical finds out by itself.
+// The largest number of classes that to_categorical infers from labels.
 constexpr double kMostClasses = 2147483647;
 
-// Whether the host reads and writes the elements in their place.
+// Whether the host can read and write the elements directly.
 bool host_reads(const Tensor& tensor) {
   return !tensor.defined() || tensor.buffer()->device().shares_host_memory();
 }
@@ -25,7 +25,7 @@ Tensor::Tensor(DType dtype, Shape shape, Device& device)
 
 Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<Buffer> buffer, std::size_t offset)
     : dtype_(dtype), shape_(std::move(shape)), buffer_(std::move(buffer)), offset_(offset) {
-  ensure(offset_ + bytes() <= buffer_->bytes(), "a view of {} bytes at {} leaves a buffer of {}",
+  ensure(offset_ + bytes() <= buffer_->bytes(), "a view of {} bytes at {} exceeds a buffer of {}",
          bytes(), offset_, buffer_->bytes());
 }
 
@@ -127,8 +127,8 @@ Tensor concatenate_rows(std::span<const Tensor> parts, const char* caller) {
   for (const Tensor& part : parts) {
     const Shape& shape = part.shape();
     require(shape.rank() > 0 && shape.with(0, 0) == parts.front().shape().with(0, 0),
-            "[{}] values of different shapes, {} and {}, cannot stand behind one another: take "
-            "them batch by batch",
+            "[{}] values of different shapes, {} and {}, cannot be concatenated: take them "
+            "batch by batch",
             caller, parts.front().shape(), shape);
     rows += shape[0];
   }
@@ -156,10 +156,10 @@ Tensor to_categorical(const Tensor& labels, std::optional<std::int64_t> num_clas
   const std::span<const double> values = wide.values<double>();
   double largest = -1.0;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    // Far above any class; beyond 2^63, where NaN is too, it could not even be converted.
+    // The limit is far above any class. NaN, and what exceeds 2^63, could not even be converted.
     if (!num_classes && !(std::abs(values[i]) <= kMostClasses)) {
       fail<DataError>(
-          "[to_categorical] label {} is {}, which is no class: classes are whole "
+          "[to_categorical] label {} is {}, which is not a class: classes are whole "
           "numbers from 0 to {}",
           i, values[i], kMostClasses);
     }
@@ -174,8 +174,8 @@ Tensor to_categorical(const Tensor& labels, std::optional<std::int64_t> num_clas
     const bool is_class = values[i] >= 0 && values[i] < static_cast<double>(classes) &&
                           values[i] == std::floor(values[i]);
     if (!is_class) {
-      fail<DataError>("[to_categorical] label {} is {}, which is no class of {}", i, values[i],
-                      classes);
+      fail<DataError>("[to_categorical] label {} is {}, which is not one of {} classes", i,
+                      values[i], classes);
     }
     ones[i * static_cast<std::size_t>(classes) + static_cast<std::size_t>(values[i])] = 1.0f;
   }
@@ -187,8 +187,7 @@ void Tensor::expect(DType dtype) const {
   require(dtype == dtype_, "[tensor] read as {}, but its elements are {}", name_of(dtype),
           name_of(dtype_));
   require(host_reads(*this),
-          "[tensor] its elements lie on {}, where the host does not reach: read "
-          "on_host(tensor)",
+          "[tensor] its elements are on {}, which the host cannot read: use on_host(tensor)",
           buffer_->device().name());
 }
 

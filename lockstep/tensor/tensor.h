@@ -1,5 +1,5 @@
 // Tensor: a dtype, a shape and a view of a Buffer. Concrete, contiguous, row-major. Copies share
-// the memory; clone() does not.
+// memory; clone() does not.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,10 +29,10 @@ class Tensor {
   Tensor() = default;  // no tensor: defined() is false
   // Zeros.
   Tensor(DType dtype, Shape shape, Device& device = host());
-  // A view of memory that somebody else filled.
+  // A view of existing memory.
   Tensor(DType dtype, Shape shape, std::shared_ptr<Buffer> buffer, std::size_t offset);
 
-  // A tensor with these values, row-major; UsageError where their number is not the shape's.
+  // A tensor with these values, row-major; UsageError if their number does not match the shape.
   template <class T>
   static Tensor of(std::span<const T> values, Shape shape);
   template <class T>
@@ -44,7 +44,7 @@ class Tensor {
     return of(std::span<const T>(&value, 1), Shape{});
   }
   // A tensor of up to three axes from nested braces: Tensor::from({{1, 2}, {3, 4}}). Unless a dtype
-  // is given, whole numbers become i32 (i64 where they are such) and others f32, as in TensorFlow.
+  // is given, integers become i32 (i64 if they have 64 bits) and floats f32, as in TensorFlow.
   template <class T>
   requires std::is_arithmetic_v<T>
   static Tensor from(std::initializer_list<T> values, std::optional<DType> dtype = {});
@@ -62,23 +62,22 @@ class Tensor {
   std::int64_t elements() const { return shape_.elements(); }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
 
-  // Where the memory of a defined tensor lies: a block that others may share, and how far into it.
+  // The memory of a defined tensor: a block that others may share, and the offset into it.
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   std::size_t offset() const { return offset_; }
   std::byte* raw() { return buffer_->data() + offset_; }
   const std::byte* raw() const { return buffer_->data() + offset_; }
-  // The elements; UsageError where T is not the dtype.
+  // The elements; UsageError if T is not the dtype.
   template <class T>
   std::span<T> values();
   template <class T>
   std::span<const T> values() const;
-  // The one element of a tensor that has one, as a double.
+  // The value of a tensor with one element, as a double.
   double item() const;
-  // What lies at an index of the outermost axis, which disappears; shares the memory. Negative
+  // The tensor at an index of the outermost axis, without that axis; shares the memory. Negative
   // indices count from the end, as in Python.
   Tensor operator[](std::int64_t index) const;
-  // The element at one index for each axis: t.at<float>(1, -1). UsageError where T is not the
-  // dtype.
+  // The element at one index per axis: t.at<float>(1, -1). UsageError if T is not the dtype.
   template <class T, std::integral... Index>
   T& at(Index... indices) {
     return values<T>()[place_of({static_cast<std::int64_t>(indices)...})];
@@ -87,8 +86,8 @@ class Tensor {
   const T& at(Index... indices) const {
     return values<T>()[place_of({static_cast<std::int64_t>(indices)...})];
   }
-  // Values, shape and dtype; of more than a thousand elements the first and last three along each
-  // axis, as NumPy prints them.
+  // Values, shape and dtype, as NumPy prints them; with more than a thousand elements, only the
+  // first and last three along each axis.
   std::string str() const;
 
   Tensor clone() const;
@@ -96,7 +95,8 @@ class Tensor {
   Tensor reshaped(Shape shape) const;
   // Rows [begin, begin + count) of the outermost axis; shares the memory.
   Tensor rows(std::int64_t begin, std::int64_t count) const;
-  // The elements converted to another dtype (a copy; the same tensor where it has it already).
+  // The elements converted to another dtype (a copy, or the same tensor if it already has that
+  // dtype).
   Tensor cast(DType dtype) const;
   // Copies values from a tensor of the same dtype and shape.
   void copy_from(const Tensor& other);
@@ -117,19 +117,18 @@ class Tensor {
   std::size_t offset_ = 0;
 };
 
-// Tensors one behind the other along axis 0, in the host's memory; UsageError where they differ
-// otherwise. `caller` begins the message.
+// The tensors concatenated along axis 0, in host memory; UsageError, beginning with `caller`, if
+// their other axes differ.
 Tensor concatenate_rows(std::span<const Tensor> parts, const char* caller);
-// A copy in the host's memory.
+// A copy in host memory.
 Tensor on_host(const Tensor& tensor);
 
 std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
-// "[Tensor(…), Tensor(…)]": the parts of a batch.
+// "[Tensor(…), Tensor(…)]": the tensors of a batch.
 std::ostream& operator<<(std::ostream& stream, const std::vector<Tensor>& tensors);
 
-// Rows of zeros with a one where the class is: (N…) numbers of classes → f32 (N…, num_classes);
-// (N, 1) counts as (N). Without a number of classes, one more than the largest label. DataError for
-// a label that is no class.
+// One-hot rows: (N…) class numbers → f32 (N…, num_classes); (N, 1) counts as (N). Without
+// num_classes, one more than the largest label. DataError for a label that is not a class.
 Tensor to_categorical(const Tensor& labels, std::optional<std::int64_t> num_classes = {});
 
 template <class T>
@@ -163,8 +162,8 @@ Tensor Tensor::from(std::initializer_list<std::initializer_list<T>> rows,
   std::vector<Wide<T>> wide;
   const std::size_t columns = rows.size() == 0 ? 0 : rows.begin()->size();
   for (const auto& row : rows) {
-    require(row.size() == columns, "[tensor] a row has {} values where the first has {}",
-            row.size(), columns);
+    require(row.size() == columns, "[tensor] a row has {} values, but the first has {}", row.size(),
+            columns);
     wide.insert(wide.end(), row.begin(), row.end());
   }
   return of(wide, {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(columns)})
@@ -196,8 +195,8 @@ std::span<const T> Tensor::values() const {
 }
 
 // Calls f with a value of the C++ type that stores a dtype: dispatch(d, [&](auto zero) { using T =
-// decltype(zero); ... }). Half and BFloat16 compute as the floats that they widen to; what is
-// computed is a float, which static_cast<T> rounds.
+// decltype(zero); ... }). Half and BFloat16 widen to float in arithmetic; static_cast<T> rounds the
+// result.
 template <class F>
 decltype(auto) dispatch(DType dtype, F&& f) {
   switch (dtype) {

@@ -9,7 +9,7 @@
 
 namespace lockstep::applications {
 
-// What stands in .depth is passed over: the name says it.
+// options.depth is ignored: the function's name gives the depth.
 inline Model ResNet(int depth, ResNetOptions options) {
   options.depth = depth;
   return Model(resnet(std::move(options)));

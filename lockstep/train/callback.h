@@ -1,4 +1,4 @@
-// Callback: what a user hooks into fit. Every method may be left out.
+// Callback: hooks into fit. All methods are optional.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace lockstep {
 
 class Model;
 
-// What is known when training begins.
+// What fit knows when training begins.
 struct FitInfo {
   std::int64_t initial_epoch = 0;
-  std::int64_t epochs = 1;                      // index behind the last epoch
-  std::optional<std::int64_t> steps_per_epoch;  // where it is known
-  std::vector<std::string> log_names;           // what the logs of every epoch will hold
+  std::int64_t epochs = 1;                      // one past the last epoch
+  std::optional<std::int64_t> steps_per_epoch;  // if known
+  std::vector<std::string> log_names;           // in the logs of every epoch
   bool validates = false;                       // each epoch, before it ends
 };
 
@@ -32,7 +32,8 @@ class BatchLogs {
   double loss() const { return loss_; }  // the mean over this batch
   std::int64_t samples() const { return samples_; }
   std::int64_t samples_in_epoch() const { return samples_in_epoch_; }
-  // Loss and metrics since the epoch began. Reads state: ask a few times a second, not every step.
+  // Loss and metrics since the epoch began. Reads device state: call it a few times per second, not
+  // every step.
   Logs running() const;
 
  private:
@@ -49,35 +50,35 @@ class Callback {
   virtual void on_train_begin(Model& /*model*/, const FitInfo& /*info*/) {}
   virtual void on_train_end(Model& /*model*/) {}
   virtual void on_epoch_begin(Model& /*model*/, std::int64_t /*epoch*/) {}
-  // The steps of an epoch are done, or training was stopped in the middle of it; validation and
-  // on_epoch_end come next. The logs have no val_… yet. A run that goes on from what is saved here
-  // does the validation and on_epoch_end, and the steps that are missing before.
+  // The steps of an epoch are done, or training was stopped in mid-epoch; validation and
+  // on_epoch_end come next. The logs have no val_… yet. A run that resumes from a checkpoint saved
+  // here first runs the missing steps, then the validation and on_epoch_end.
   virtual void on_epoch_trained(Model& /*model*/, std::int64_t /*epoch*/, const Logs& /*logs*/) {}
   // Not called for an epoch that was interrupted (FitOptions::interrupted) or ended by on_nan.
   virtual void on_epoch_end(Model& /*model*/, std::int64_t /*epoch*/, const Logs& /*logs*/) {}
   // `step` counts from 0 in each epoch.
   virtual void on_batch_end(Model& /*model*/, std::int64_t /*step*/, const BatchLogs& /*logs*/) {}
-  // Something that the user should know when it happens: a loss that is not finite, steps that
-  // overflow. A sentence without a full stop.
+  // Something the user should know at once: a loss that is not finite, steps that overflow. The
+  // message is a sentence without a full stop.
   virtual void on_warning(Model& /*model*/, const std::string& /*message*/) {}
-  // Whether on_batch_end of this step looks at the model or at logs.running(), changes the model,
-  // or has to stop training right behind the step. Every callback is asked before each
-  // on_batch_end, when model.step() counts the step already. Where none does, a GPU may have the
-  // next step under way by then; the loss and the numbers of samples are this step's all the same.
-  virtual bool looks_at_model(const Model& /*model*/, std::int64_t /*step*/) { return true; }
+  // Whether on_batch_end of this step reads the model or logs.running(), changes the model, or must
+  // be able to stop training right after the step. Called on every callback before each
+  // on_batch_end; model.step() already includes the step. If all return false, the next step may
+  // already be in flight on a GPU; the loss and sample counts are still those of this step.
+  virtual bool needs_sync(const Model& /*model*/, std::int64_t /*step*/) { return true; }
 
-  // What a checkpoint keeps of it, as text and as tensors, so that a resumed run goes on where it
-  // was; restored behind on_train_begin, tensors first. Empty: it keeps nothing.
+  // The state that a checkpoint stores for a resumed run, as text and as tensors; restored after
+  // on_train_begin, tensors first. Empty: no state.
   virtual std::string save_state() const { return ""; }
   virtual void restore_state(const std::string& /*state*/) {}
   virtual std::vector<Tensor> save_tensors() const { return {}; }
   virtual void restore_tensors(std::vector<Tensor> /*tensors*/) {}
-  // What a state belongs to: a resumed run gives it to the callback of this kind, or, where there
-  // are several, to the one at the same place among them. By default the class's name.
+  // Identifies the owner of a saved state: a resumed run restores it to the callback of this kind
+  // or, if there are several, to the one at the same position among them. Default: the class name.
   virtual std::string kind() const;
-  // Whether it shows how far training is, so that fit need not.
+  // Whether it shows the progress of training, so that fit does not have to.
   virtual bool shows_progress() const { return false; }
-  // Those that write checkpoints run behind the others, whose state they save.
+  // True for callbacks that write checkpoints: they run after the others, whose state they save.
   virtual bool runs_last() const { return false; }
 };
 

@@ -1,4 +1,4 @@
-// Callbacks that change the course of training, and the small ones.
+// EarlyStopping, ReduceLROnPlateau, LearningRateScheduler, and the small callbacks.
 #include "lockstep/train/callbacks.h"
 
 #include <cxxabi.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What a callback of this kind saved; empty where it cannot be read.
+// Parses the saved state of a callback; an empty object if it cannot be read.
 Json state_of(const std::string& text) {
   if (nests_too_deep(text)) return Json::object();
   const Json state = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -49,7 +49,7 @@ class EarlyStoppingCallback final : public Callback {
     if (monitor_.improves(value)) {
       monitor_.keep(value);
       if (options_.restore_best_weights) best_weights_ = model.weights();
-      // Below the baseline an epoch may be the best so far, and patience runs out all the same.
+      // An epoch that does not beat the baseline may be the best so far, but patience still runs.
       if (!options_.baseline || monitor_.better(value, *options_.baseline)) waited_ = 0;
       return;
     }
@@ -61,7 +61,7 @@ class EarlyStoppingCallback final : public Callback {
     best_weights_.clear();
   }
 
-  bool looks_at_model(const Model&, std::int64_t) override { return false; }
+  bool needs_sync(const Model&, std::int64_t) override { return false; }
   std::string kind() const override { return "EarlyStopping"; }
   std::string save_state() const override {
     Json state = monitor_.save_state();
@@ -99,7 +99,7 @@ class ReduceLROnPlateauCallback final : public Callback {
 
   void on_train_begin(Model& model, const FitInfo& info) override {
     monitor_.expect_in(info);
-    model.set_learning_rate(model.learning_rate());  // an error now where a schedule decides
+    model.set_learning_rate(model.learning_rate());  // fails now if a schedule sets the rate
     monitor_.set_best(std::nullopt);
     waited_ = 0;
     cooling_ = 0;
@@ -124,7 +124,7 @@ class ReduceLROnPlateauCallback final : public Callback {
     }
   }
 
-  bool looks_at_model(const Model&, std::int64_t) override { return false; }
+  bool needs_sync(const Model&, std::int64_t) override { return false; }
   std::string kind() const override { return "ReduceLROnPlateau"; }
   std::string save_state() const override {
     Json state = monitor_.save_state();
@@ -151,14 +151,14 @@ class LearningRateSchedulerCallback final : public Callback {
   explicit LearningRateSchedulerCallback(std::function<double(std::int64_t, double)> schedule)
       : schedule_(std::move(schedule)) {}
   void on_train_begin(Model&, const FitInfo&) override { set_for_ = -1; }
-  // A run that is resumed in the middle of an epoch has the rate of that epoch already.
+  // A run that resumes in mid-epoch already has the rate of that epoch.
   void on_epoch_begin(Model& model, std::int64_t epoch) override {
     if (epoch == set_for_) return;
     model.set_learning_rate(schedule_(epoch, model.learning_rate()));
     set_for_ = epoch;
   }
 
-  bool looks_at_model(const Model&, std::int64_t) override { return false; }
+  bool needs_sync(const Model&, std::int64_t) override { return false; }
   std::string kind() const override { return "LearningRateScheduler"; }
   std::string save_state() const override { return Json{{"epoch", set_for_}}.dump(); }
   void restore_state(const std::string& text) override {
@@ -174,7 +174,7 @@ class LearningRateSchedulerCallback final : public Callback {
 
  private:
   std::function<double(std::int64_t, double)> schedule_;
-  std::int64_t set_for_ = -1;  // the epoch whose rate was set last
+  std::int64_t set_for_ = -1;  // the last epoch whose rate was set
 };
 
 class CSVLoggerCallback final : public Callback {
@@ -209,10 +209,10 @@ class CSVLoggerCallback final : public Callback {
     file_.close();
     expect_written();
   }
-  bool looks_at_model(const Model&, std::int64_t) override { return false; }
+  bool needs_sync(const Model&, std::int64_t) override { return false; }
 
-  // A checkpoint knows how long the file was: a run that goes on from it writes the rows of later
-  // epochs anew, and not twice.
+  // A checkpoint stores the length of the file: a run that resumes from it truncates the file, so
+  // that the rows of later epochs are not written twice.
   std::string save_state() const override { return std::to_string(bytes_); }
   void restore_state(const std::string& text) override {
     std::uintmax_t before = 0;
@@ -238,7 +238,7 @@ class CSVLoggerCallback final : public Callback {
 
   CSVLoggerOptions options_;
   std::ofstream file_;
-  std::uintmax_t bytes_ = 0;  // that the file has
+  std::uintmax_t bytes_ = 0;  // size of the file
   std::vector<std::string> names_;
 };
 
@@ -273,8 +273,8 @@ class LambdaCallbackAdapter final : public Callback {
   void on_warning(Model& model, const std::string& message) override {
     if (call_.on_warning) call_.on_warning(model, message);
   }
-  bool looks_at_model(const Model&, std::int64_t) override {
-    return call_.on_batch_end && call_.looks_at_model;
+  bool needs_sync(const Model&, std::int64_t) override {
+    return call_.on_batch_end && call_.needs_sync;
   }
 
  private:

@@ -42,7 +42,7 @@ bool under(std::string_view name, std::string_view prefix) {
   return name.starts_with(prefix);
 }
 
-// Of an optimizer whose rate is constant; one with a schedule has none.
+// Only an optimizer with a constant rate has this variable; one with a schedule does not.
 bool is_learning_rate(std::string_view name) {
   if (!under(name, kOptimizerPrefix)) return false;
   name.remove_prefix(kOptimizerPrefix.size());
@@ -72,13 +72,13 @@ std::vector<CallbackState> read_callbacks(const TensorFile& contents,
       }
       states.push_back(std::move(state));
     }
-  } catch (const std::exception&) {  // of the JSON library, or a tensor that is not there
+  } catch (const std::exception&) {  // from the JSON library, or a missing tensor
     fail<DataError>("[load] {}: what it keeps of the callbacks is damaged", file.string());
   }
   return states;
 }
 
-// By bits: an infinite value and NaN have an exponent of ones.
+// Tests the bits: in infinities and NaN all bits of the exponent are set.
 template <class Bits>
 bool no_exponent_of_ones(const Tensor& tensor, Bits ones) {
   bool finite = true;

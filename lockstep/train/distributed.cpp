@@ -1,32 +1,32 @@
 #include "lockstep/train/distributed.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/strategy/share.h"
+#include "lockstep/distribute/pieces.h"
+#include "lockstep/runtime/world.h"
 #include "lockstep/train/model_impl.h"
-#include "lockstep/train/replicas.h"
 
 namespace lockstep {
 namespace {
 
-Replicas& replicas_of(const Strategy& strategy) {
+World& world_of(const Strategy& strategy) {
   require(strategy.defined(),
           "[distribute] the strategy is empty: make one, such as MirroredStrategy()");
-  return *strategy.impl().replicas;
+  return *impl_of(strategy).world;
 }
 
 }  // namespace
 
-Dealer::Dealer(const Dataset& batches, Strategy strategy, Deal deal, std::size_t parts,
-               std::uint64_t epoch)
+BatchDistributor::BatchDistributor(const Dataset& batches, Strategy strategy, Deal deal,
+                                   std::size_t parts, std::uint64_t epoch)
     : strategy_(std::move(strategy)),
       deal_(deal),
       parts_(parts),
       iterator_(batches.iterator(
-          IteratorOptions{.epoch = epoch, .memory = replicas_of(strategy_).batch_memory()})) {}
+          IteratorOptions{.epoch = epoch, .memory = world_of(strategy_).batch_memory()})) {}
 
-Dealer::~Dealer() = default;
+BatchDistributor::~BatchDistributor() = default;
 
-void Dealer::expect_parts(const Element& element) const {
+void BatchDistributor::expect_parts(const Element& element) const {
   require(element.size() == parts_,
           "[distribute] an element of the data set has {} parts, and {} are asked for: say "
           "distribute<{}>(…)",
@@ -39,26 +39,29 @@ void Dealer::expect_parts(const Element& element) const {
   }
 }
 
-std::optional<std::vector<PerReplica>> Dealer::next() {
-  const int replicas = strategy_.num_replicas_in_sync();
+std::optional<std::vector<PerReplica>> BatchDistributor::next() {
+  World& world = world_of(strategy_);
+  const int replicas = world.size();
   std::vector<std::vector<Tensor>> dealt(parts_);  // [part][replica]
   std::optional<Element> element = iterator_->next();
   if (!element) return std::nullopt;
   expect_parts(*element);
   if (deal_ == Deal::Pieces) {
     const std::int64_t samples = element->front().shape()[0];
-    for (const Piece& piece : split_evenly(samples, replicas)) {
+    const std::vector<Piece> pieces = split_evenly(samples, replicas);
+    for (int local = 0; local < world.local_size(); ++local) {
+      const Piece& piece = pieces[static_cast<std::size_t>(world.rank(local))];
       for (std::size_t p = 0; p < parts_; ++p) {
         dealt[p].push_back((*element)[p].rows(piece.begin, piece.size()));
       }
     }
   } else {
-    for (int r = 0; r < replicas; ++r) {
+    for (int r = 0; r < world.local_size(); ++r) {
       for (std::size_t p = 0; p < parts_; ++p) {
-        // Held, so that the next batch does not take its memory.
+        // Keeps the batch alive, so that the next one does not reuse its memory.
         dealt[p].push_back(element ? (*element)[p] : dealt[p].front().rows(0, 0));
       }
-      if (element && r + 1 < replicas) element = iterator_->next();
+      if (element && r + 1 < world.local_size()) element = iterator_->next();
       if (element) expect_parts(*element);
     }
   }
@@ -69,7 +72,7 @@ std::optional<std::vector<PerReplica>> Dealer::next() {
 
 Dataset DistributedBatches::global_batches() const {
   const int replicas = strategy_.num_replicas_in_sync();
-  if (deal_ == Dealer::Deal::Pieces || replicas == 1) return batches_;
+  if (deal_ == BatchDistributor::Deal::Pieces || replicas == 1) return batches_;
   const Shape first = batches_.element_spec().front().shape;
   require(first.rank() > 0, "[distribute] the data set of a worker must be batched");
   return batches_.unbatch().batch(first[0] * replicas).prefetch();
@@ -78,9 +81,9 @@ Dataset DistributedBatches::global_batches() const {
 namespace {
 
 void expect_own(const DistributedBatches& given, const Model& model, const char* caller) {
-  const Strategy& own = model.impl().options.strategy;
+  const Strategy& own = impl_of(model).options.strategy;
   require(
-      own.defined() && given.strategy().defined() && &own.impl() == &given.strategy().impl(),
+      own.defined() && given.strategy().defined() && &impl_of(own) == &impl_of(given.strategy()),
       "[{}] the data set is distributed by another strategy than the model's: compile the model "
       "with {{.strategy = strategy}}",
       caller);

@@ -1,4 +1,4 @@
-// DistributedDataset: batches dealt out to the replicas of a strategy, for loops of the user's own.
+// DistributedDataset: batches distributed to the replicas of a strategy, for custom loops.
 #pragma once
 
 #include <array>
@@ -13,17 +13,17 @@
 
 namespace lockstep {
 
-// Deals out the elements of an iterator: whole batches in pieces, or batch after batch. They lie
-// where they were assembled, in memory that the replicas' devices copy by themselves.
-class Dealer {
+// Distributes the elements of an iterator: each batch split into pieces, or one whole batch per
+// replica. They stay where they were assembled, in memory that the devices can copy from directly.
+class BatchDistributor {
  public:
   enum class Deal { Pieces, Batches };
-  Dealer(const Dataset& batches, Strategy strategy, Deal deal, std::size_t parts,
-         std::uint64_t epoch);
-  ~Dealer();
+  BatchDistributor(const Dataset& batches, Strategy strategy, Deal deal, std::size_t parts,
+                   std::uint64_t epoch);
+  ~BatchDistributor();
 
-  // The parts of the next batch; none behind the last. Where batches run out in mid-round, the
-  // replicas left over get empty ones.
+  // The tensors of the next step; nothing after the last. If there are not enough batches for all
+  // replicas, the remaining replicas get empty ones.
   std::optional<std::vector<PerReplica>> next();
   Iterator& iterator() { return *iterator_; }
 
@@ -36,24 +36,24 @@ class Dealer {
   std::unique_ptr<Iterator> iterator_;
 };
 
-// Batches and the strategy over whose replicas they are dealt out: what fit takes of them.
+// Batches and the strategy whose replicas get them: the argument of fit.
 class DistributedBatches {
  public:
-  DistributedBatches(Dataset batches, Strategy strategy, Dealer::Deal deal)
+  DistributedBatches(Dataset batches, Strategy strategy, BatchDistributor::Deal deal)
       : batches_(std::move(batches)), strategy_(std::move(strategy)), deal_(deal) {}
 
   const Strategy& strategy() const { return strategy_; }
-  // The samples of a step, of all replicas together, as one batch.
+  // The samples of all replicas in a step as one batch.
   Dataset global_batches() const;
   operator ValidationData() const { return global_batches(); }  // NOLINT: fit validates with them
 
  protected:
   Dataset batches_;
   Strategy strategy_;
-  Dealer::Deal deal_;
+  BatchDistributor::Deal deal_;
 };
 
-// A pass over it is an epoch; each begin() begins the next one.
+// A pass over it is an epoch; each begin() starts the next one.
 template <std::size_t Parts>
 class DistributedDataset : public DistributedBatches {
  public:
@@ -63,7 +63,9 @@ class DistributedDataset : public DistributedBatches {
   class iterator {
    public:
     iterator() = default;
-    explicit iterator(std::shared_ptr<Dealer> dealer) : dealer_(std::move(dealer)) { ++*this; }
+    explicit iterator(std::shared_ptr<BatchDistributor> dealer) : dealer_(std::move(dealer)) {
+      ++*this;
+    }
     Element& operator*() { return element_; }
     iterator& operator++() {
       std::optional<std::vector<PerReplica>> next = dealer_->next();
@@ -75,15 +77,16 @@ class DistributedDataset : public DistributedBatches {
       return *this;
     }
     bool operator==(const iterator& other) const { return dealer_ == other.dealer_; }
-    // Where the pass is, to go on from later: Iterator::save and restore.
+    // The position in the pass, to resume from later with Iterator::save and restore.
     Iterator& position() { return dealer_->iterator(); }
 
    private:
-    std::shared_ptr<Dealer> dealer_;
+    std::shared_ptr<BatchDistributor> dealer_;
     Element element_;
   };
   iterator begin() {
-    return iterator(std::make_shared<Dealer>(batches_, strategy_, deal_, Parts, epoch_++));
+    return iterator(
+        std::make_shared<BatchDistributor>(batches_, strategy_, deal_, Parts, epoch_++));
   }
   iterator end() { return iterator(); }
 
@@ -93,7 +96,7 @@ class DistributedDataset : public DistributedBatches {
 
 template <std::size_t Parts>
 DistributedDataset<Parts> Strategy::distribute(const Dataset& batches) const {
-  return DistributedDataset<Parts>(batches, *this, Dealer::Deal::Pieces);
+  return DistributedDataset<Parts>(batches, *this, BatchDistributor::Deal::Pieces);
 }
 
 template <std::size_t Parts>
@@ -102,7 +105,7 @@ DistributedDataset<Parts> Strategy::distribute_from_function(
   const InputContext context{.num_input_pipelines = 1,
                              .input_pipeline_id = 0,
                              .num_replicas_in_sync = num_replicas_in_sync()};
-  return DistributedDataset<Parts>(f(context), *this, Dealer::Deal::Batches);
+  return DistributedDataset<Parts>(f(context), *this, BatchDistributor::Deal::Batches);
 }
 
 }  // namespace lockstep

@@ -9,10 +9,10 @@
 namespace lockstep {
 namespace {
 
-// Calls f with every batch of a data set, the waits for input recorded. False where it was
-// interrupted before the last.
+// Calls f with every batch of a data set and records the waits for input. False if it was
+// interrupted before the last batch.
 template <class F>
-bool for_each_batch(Model::Impl& impl, const Dataset& batches, StepMode mode,
+bool for_each_batch(ModelImpl& impl, const Dataset& batches, StepMode mode,
                     std::optional<std::int64_t> steps, const char* caller,
                     const std::function<bool()>& interrupted, F&& f) {
   Track& track = impl.session().host_track();
@@ -37,10 +37,10 @@ bool for_each_batch(Model::Impl& impl, const Dataset& batches, StepMode mode,
   return true;
 }
 
-// Where in a data set some rows are.
+// The position of rows in a data set.
 struct Place {
   std::int64_t batch = 0;
-  std::int64_t first_row = 0;  // of the batch, where it was split
+  std::int64_t first_row = 0;  // in the batch, if it was split
 };
 
 [[noreturn]] void fail_at(const char* caller, const Place& place, const DataError& error) {
@@ -49,19 +49,19 @@ struct Place {
   fail<DataError>("[{}] batch {}{}: {}", caller, place.batch, from, error.what());
 }
 
-// Runs a step; an error in the data says which batch it was.
-void run_at(Session& session, Step& step, const Batch& batch, const char* caller,
+// Runs a step; a DataError names the batch.
+void run_at(Session& session, CompiledStep& step, const Batch& batch, const char* caller,
             const Place& place) {
   try {
-    step.run(session, batch);
+    run_step(step, session, batch);
   } catch (const DataError& error) {
     fail_at(caller, place, error);
   }
 }
 
-// The same for a batch that stands alone.
-Step& run_step(Model::Impl& impl, StepMode mode, const Batch& batch, const char* caller) {
-  Step& step = impl.step_for(mode, batch, caller);
+// The same for a single batch.
+CompiledStep& run_batch(ModelImpl& impl, StepMode mode, const Batch& batch, const char* caller) {
+  CompiledStep& step = impl.step_for(impl.request_for(mode, batch, caller));
   run_at(impl.session(), step, batch, caller, {});
   return step;
 }
@@ -75,23 +75,24 @@ Batch rows_of(const Batch& batch, std::int64_t begin, std::int64_t count) {
   return rows;
 }
 
-// Calls f(rows, step, first row) with the whole of a batch, or, where the memory for its step
-// cannot be had, with one part after the other, each half as large as what did not fit; before each
-// of them is planned, before(rows).
+// Calls f(rows, step, first row) with a whole batch. If there is not enough memory for its step,
+// halves the number of rows until it fits and calls f with one group of rows after another. Calls
+// before(request) before each step is planned.
 template <class Before, class F>
-void for_parts_that_fit(Model::Impl& impl, StepMode mode, const Batch& batch, const char* caller,
+void for_parts_that_fit(ModelImpl& impl, StepMode mode, const Batch& batch, const char* caller,
                         Before&& before, F&& f) {
   std::int64_t begin = 0;
   do {
     const std::int64_t left = batch.size() - begin;
     const std::int64_t count = impl.most_rows > 0 ? std::min(left, impl.most_rows) : left;
     const Batch rows = rows_of(batch, begin, count);
-    before(rows);
-    Step* step = nullptr;
+    const StepRequest request = impl.request_for(mode, rows, caller);
+    before(request);
+    CompiledStep* step = nullptr;
     try {
-      step = &impl.step_for(mode, rows, caller);
+      step = &impl.step_for(request);
     } catch (const MemoryError&) {
-      if (count <= impl.session().size()) throw;
+      if (count <= impl.session().world().size()) throw;
       impl.most_rows = (count + 1) / 2;
       continue;
     }
@@ -100,60 +101,40 @@ void for_parts_that_fit(Model::Impl& impl, StepMode mode, const Batch& batch, co
   } while (begin < batch.size());
 }
 
-// Runs the steps of a data set's batches and calls read(step) with each when it is over: at once,
-// or, on a device that runs behind the host, while the next one is under way. False where it was
-// interrupted.
+// Runs the steps of a data set's batches and calls read(step) when each is done: at once or, on an
+// asynchronous device, while the next one is in flight. False if it was interrupted.
 template <class F>
-bool run_steps(Model::Impl& impl, const Dataset& batches, StepMode mode,
+bool run_steps(ModelImpl& impl, const Dataset& batches, StepMode mode,
                std::optional<std::int64_t> steps, const char* caller,
                const std::function<bool()>& interrupted, F&& read) {
-  struct Begun {
-    Step step;
-    Place place;
-  };
-  std::optional<Begun> begun;
-  const auto end_begun = [&] {
-    if (!begun) return;
-    const Begun ending = *std::exchange(begun, std::nullopt);
+  Session& session = impl.session();
+  StepsInFlight<Place> in_flight([&](const CompiledStep& step, const Place& place) {
     try {
-      ending.step.wait();
+      step.wait();
     } catch (const DataError& error) {
-      fail_at(caller, ending.place, error);
+      fail_at(caller, place, error);
     }
-    read(ending.step);
+    read(step);
+  });
+  const auto before = [&](const StepRequest& request) {
+    in_flight.finish_unless(request.signatures);
   };
-  const auto end_unless_it_fits = [&](const Batch& rows) {
-    if (begun && !begun->step.fits(rows)) end_begun();  // what is planned now is measured
+  const auto run_rows = [&](const Batch& rows, CompiledStep& step, const Place& place) {
+    run_at(session, step, rows, caller, place);
+    in_flight.add(session, step, place);
   };
-  const auto run_rows = [&](const Batch& rows, Step& step, const Place& place) {
-    run_at(impl.session(), step, rows, caller, place);
-    const Step running = step;
-    try {
-      end_begun();
-    } catch (...) {
-      running.forget();
-      throw;
-    }
-    begun = {running, place};
-    if (impl.session().device().shares_host_memory()) end_begun();
-  };
-  try {
-    const bool whole = for_each_batch(
-        impl, batches, mode, steps, caller, interrupted, [&](const Batch& batch, std::int64_t n) {
-          for_parts_that_fit(impl, mode, batch, caller, end_unless_it_fits,
-                             [&](const Batch& rows, Step& step, std::int64_t first_row) {
-                               run_rows(rows, step, {.batch = n, .first_row = first_row});
-                             });
-        });
-    end_begun();
-    return whole;
-  } catch (...) {
-    if (begun) begun->step.forget();
-    throw;
-  }
+  const bool whole = for_each_batch(
+      impl, batches, mode, steps, caller, interrupted, [&](const Batch& batch, std::int64_t n) {
+        for_parts_that_fit(impl, mode, batch, caller, before,
+                           [&](const Batch& rows, CompiledStep& step, std::int64_t first_row) {
+                             run_rows(rows, step, {.batch = n, .first_row = first_row});
+                           });
+      });
+  in_flight.finish();
+  return whole;
 }
 
-Batch single_batch(const std::vector<Tensor>& x, const Tensor& y, const BatchOptionsOnce& options,
+Batch single_batch(const std::vector<Tensor>& x, const Tensor& y, const OnBatchOptions& options,
                    const Network& network, StepMode mode, const char* caller) {
   std::vector<Tensor> element = x;
   if (y.defined()) element.push_back(y);
@@ -168,16 +149,16 @@ Batch single_batch(const std::vector<Tensor>& x, const Tensor& y, const BatchOpt
 
 }  // namespace
 
-std::optional<Logs> evaluate_on(Model::Impl& impl, const Dataset& batches,
+std::optional<Logs> evaluate_on(ModelImpl& impl, const Dataset& batches,
                                 std::optional<std::int64_t> steps, const char* caller,
                                 const std::function<bool()>& interrupted) {
-  // fit may be in the middle of an epoch: its metrics stay as they are.
+  // fit may be in mid-epoch: its metrics must not change.
   const std::vector<Tensor> before = impl.metric_state();
   impl.reset_metrics();
   std::optional<Logs> logs;
   try {
     const bool whole = run_steps(impl, batches, StepMode::Evaluate, steps, caller, interrupted,
-                                 [](const Step&) {});
+                                 [](const CompiledStep&) {});
     if (whole) logs = impl.read_metrics();
   } catch (...) {
     impl.set_metric_state(before);
@@ -209,10 +190,11 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
 std::vector<Tensor> Model::predict_outputs(const Dataset& batches, const PredictOptions& options) {
   expect_an_end(batches, options.steps, "predict", "steps");
   std::vector<std::vector<Tensor>> parts;
-  const auto keep = [&](const Step& step) {
-    const std::vector<Tensor> outputs = step.outputs();
-    parts.resize(outputs.size());
-    for (std::size_t i = 0; i < outputs.size(); ++i) parts[i].push_back(outputs[i]);
+  const auto keep = [&](const CompiledStep& step) {
+    parts.resize(step.ranks.front()->output_count());
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      parts[i].push_back(step.all_rows(impl_->session(), i));
+    }
   };
   run_steps(*impl_, batches, StepMode::Predict, options.steps, "predict", {}, keep);
   std::vector<Tensor> outputs;
@@ -235,36 +217,37 @@ Tensor Model::predict(const Tensor& x, const PredictOptions& options) {
 Tensor Model::predict_on_batch(const Tensor& x) {
   const Batch batch =
       single_batch({x}, {}, {}, *impl_->network, StepMode::Predict, "predict_on_batch");
-  return run_step(*impl_, StepMode::Predict, batch, "predict_on_batch").outputs().front();
+  return run_batch(*impl_, StepMode::Predict, batch, "predict_on_batch")
+      .all_rows(impl_->session(), 0);
 }
 
 Logs Model::train_on_batch(const std::vector<Tensor>& x, const Tensor& y,
-                           const BatchOptionsOnce& options) {
+                           const OnBatchOptions& options) {
   const Batch batch =
       single_batch(x, y, options, *impl_->network, StepMode::Train, "train_on_batch");
   impl_->expect_compiled("train_on_batch");
   Session& session = impl_->session();
   impl_->reset_metrics();
-  run_step(*impl_, StepMode::Train, batch, "train_on_batch");
+  run_batch(*impl_, StepMode::Train, batch, "train_on_batch");
   ++session.step;
   return impl_->read_metrics();
 }
 
-Logs Model::train_on_batch(const Tensor& x, const Tensor& y, const BatchOptionsOnce& options) {
+Logs Model::train_on_batch(const Tensor& x, const Tensor& y, const OnBatchOptions& options) {
   return train_on_batch(std::vector{x}, y, options);
 }
 
 Logs Model::test_on_batch(const std::vector<Tensor>& x, const Tensor& y,
-                          const BatchOptionsOnce& options) {
+                          const OnBatchOptions& options) {
   const Batch batch =
       single_batch(x, y, options, *impl_->network, StepMode::Evaluate, "test_on_batch");
   impl_->expect_compiled("test_on_batch");
   impl_->reset_metrics();
-  run_step(*impl_, StepMode::Evaluate, batch, "test_on_batch");
+  run_batch(*impl_, StepMode::Evaluate, batch, "test_on_batch");
   return impl_->read_metrics();
 }
 
-Logs Model::test_on_batch(const Tensor& x, const Tensor& y, const BatchOptionsOnce& options) {
+Logs Model::test_on_batch(const Tensor& x, const Tensor& y, const OnBatchOptions& options) {
   return test_on_batch(std::vector{x}, y, options);
 }
 

@@ -14,7 +14,7 @@ double wall_time() {
   return duration<double>(system_clock::now().time_since_epoch()).count();
 }
 
-// events.out.tfevents.<seconds>.lockstep, with a number behind it where that is taken already.
+// events.out.tfevents.<seconds>.lockstep, with a number appended if that file already exists.
 std::filesystem::path free_name(const std::filesystem::path& folder) {
   const std::string stem =
       fmt::format("events.out.tfevents.{}.lockstep", static_cast<std::int64_t>(wall_time()));

@@ -1,4 +1,4 @@
-// EventWriter: scalars into an event file that TensorBoard opens. The file is a sequence of records
+// EventWriter: writes scalars to an event file for TensorBoard. The file is a sequence of records
 // (TFRecord framing): length (u64), masked CRC-32C of the length, bytes, masked CRC-32C of the
 // bytes, little-endian; the bytes are an Event of event.proto.
 #pragma once
@@ -12,12 +12,12 @@ namespace lockstep {
 
 class EventWriter {
  public:
-  // Makes the folder and a new file in it; DataError, naming it, where that fails.
+  // Creates the folder and a new file in it; DataError, naming it, if that fails.
   explicit EventWriter(const std::filesystem::path& folder);
 
   void scalar(const std::string& tag, double value, std::int64_t step);
   void flush();
-  // The last call. DataError, naming the file, where something could not be written.
+  // Must be the last call. DataError, naming the file, if something could not be written.
   void close();
   const std::filesystem::path& file() const { return file_; }
 

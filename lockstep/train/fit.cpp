@@ -1,8 +1,10 @@
-// fit: epochs of steps, each saved before it is validated, callbacks around them.
+// fit: epochs of steps, each epoch saved before its validation, with callbacks around them.
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/node.h"
+#include "lockstep/data/pipeline/node.h"
 #include "lockstep/train/fit_run.h"
 #include "lockstep/train/verbose.h"
 
@@ -18,25 +20,20 @@ std::vector<CallbackRef> in_order(std::vector<CallbackRef> callbacks) {
   return callbacks;
 }
 
-std::vector<const Track*> replica_tracks(Session& session) {
-  std::vector<const Track*> tracks;
-  for (int r = 0; r < session.size(); ++r) tracks.push_back(&session.track(r));
-  return tracks;
-}
-
 }  // namespace
 
 FitRun::FitRun(Model& model, const Dataset& batches, const FitOptions& options)
     : model_(model),
-      impl_(model.impl()),
+      impl_(impl_of(model)),
       session_(impl_.session()),
       track_(session_.host_track()),
       batches_(batches),
       options_(options),
       callbacks_(in_order(with_progress(options.callbacks, options.verbose))),
-      meter_(replica_tracks(session_), track_, session_.phases()),
+      meter_(session_.tracks(), track_, session_.phases()),
       start_(std::in_place, session_.phases(), Phase::Start),
-      samples_of_(static_cast<std::size_t>(session_.size()), 0),
+      samples_of_(static_cast<std::size_t>(session_.local_size()), 0),
+      in_flight_([this](const CompiledStep& step, const StepInfo& info) { finish(step, info); }),
       good_(impl_) {}
 
 History FitRun::run() {
@@ -61,21 +58,41 @@ History FitRun::run() {
   for_callbacks([&](Callback& callback) { callback.on_train_end(model_); });
   close_pass();
 
-  start_.reset();  // where there was no step
+  start_.reset();  // in case there was no step
   history_.attribution = meter_.read();
-  const std::vector<Attribution> by_replica = meter_.by_replica();
-  for (int r = 0; r < session_.size(); ++r) {
-    const auto i = static_cast<std::size_t>(r);
-    history_.replicas.push_back({.device = session_.replicas().device(r).name(),
-                                 .attribution = by_replica[i],
-                                 .samples = samples_of_[i]});
-  }
+  history_.replicas = times_of_all_ranks();
   history_.seconds = meter_.seconds();
+  history_.peak_bytes = session_.resident_bytes();
   history_.balanced = impl_.balancer.has_value();
   history_.overflowed_steps = impl_.skipped_steps() - skipped_before;
   history_.loss_scale = model_.loss_scale();
   history_.top_ops = slowest_ops(session_.track(0), 10);
   return std::move(history_);
+}
+
+std::vector<ReplicaTime> FitRun::times_of_all_ranks() const {
+  static_assert(std::is_trivially_copyable_v<Attribution>);
+  struct Row {
+    Attribution attribution;
+    std::int64_t samples = 0;
+  };
+  std::vector<Row> mine;
+  for (const Attribution& attribution : meter_.by_replica()) {
+    mine.push_back({.attribution = attribution, .samples = samples_of_[mine.size()]});
+  }
+  World& world = session_.world();
+  std::vector<ReplicaTime> all;
+  for (const std::string& theirs :
+       world.exchange({reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(Row)})) {
+    for (std::size_t at = 0; at < theirs.size(); at += sizeof(Row)) {
+      Row row;
+      std::memcpy(&row, theirs.data() + at, sizeof(Row));
+      all.push_back({.device = world.names()[all.size()],
+                     .attribution = row.attribution,
+                     .samples = row.samples});
+    }
+  }
+  return all;
 }
 
 void FitRun::build_from_data() {
@@ -109,7 +126,7 @@ void FitRun::resume() {
   set_batches();
 }
 
-// Refuses what this call cannot go on from, before the model changes.
+// Rejects a checkpoint that this call cannot resume from, before the model changes.
 void FitRun::accept(const Progress& saved) {
   takers_of(saved.callbacks);
   if ((!saved.mid_epoch() || saved.trained) && saved.position.empty()) return;
@@ -124,7 +141,7 @@ void FitRun::accept(const Progress& saved) {
           "checkpoint at the end of an epoch",
           options_.resume.string(), saved.batch_size, in_a_pass(saved.batches), at_.batch_size,
           in_a_pass(at_.batches));
-  next_iterator_ = nullptr;  // it has started, and what is restored has not
+  next_iterator_ = nullptr;  // it has already started; restore a new one
   open_pass(saved.pass);
   if (!saved.position.empty()) iterator_->restore_state(saved.position);
   given_in_pass_ = 1;
@@ -197,7 +214,7 @@ void FitRun::run_epoch(std::int64_t epoch) {
     return;
   }
   for_callbacks([&](Callback& callback) { callback.on_epoch_trained(model_, epoch, logs); });
-  // What is not done now is left to the run that goes on from what was saved.
+  // A run that resumes from the checkpoint does the rest.
   const bool stopped = impl_.stopped_in_epoch && history_.interrupted;
   if (stopped || !validate(logs)) {
     history_.epochs.push_back({epoch, logs});

@@ -1,10 +1,9 @@
-// What fit does about losses that are not finite (FitOptions::on_nan), and about a loss scale that
-// skips step after step.
+// What fit does about losses that are not finite (FitOptions::on_nan), and about steps that are
+// skipped again and again because gradients overflow.
 //
-// A loss scale makes single losses and gradients that are not finite harmless: the step is skipped
-// and the scale halved. Only where it has reached its least value and steps are still skipped is
-// there nothing left to try, and the policy decides, as it does at the first loss that is not
-// finite without a loss scale.
+// With a loss scale, single losses and gradients that are not finite are harmless: the step is
+// skipped and the scale halved. Only if steps are still skipped at the smallest scale does the
+// policy apply. Without a loss scale it applies at the first loss that is not finite.
 #include <cmath>
 
 #include "lockstep/train/fit_run.h"
@@ -13,9 +12,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kGoodStateSteps = 500;  // between copies of a good state
-constexpr std::int64_t kMostRestores = 5;      // in a call of fit
-constexpr std::int64_t kScaleSteps = 64;       // between looks at the loss scale
-constexpr std::int64_t kStuckSteps = 16;       // skipped at the least scale, before it is trouble
+constexpr std::int64_t kMostRestores = 5;      // per call of fit
+constexpr std::int64_t kScaleSteps = 64;       // between checks of the loss scale
+constexpr std::int64_t kStuckSteps = 16;       // skipped at the smallest scale: on_nan applies
 constexpr double kLeastScale = 1.0;
 
 }  // namespace
@@ -24,18 +23,18 @@ void FitRun::warn(const std::string& message) {
   for_callbacks([&](Callback& callback) { callback.on_warning(model_, message); });
 }
 
-bool FitRun::accept_loss(double loss, const Begun& begun) {
+bool FitRun::accept_loss(double loss, const StepInfo& info) {
   if (std::isfinite(loss)) return true;
   const bool first = !history_.first_non_finite_step;
-  if (first) history_.first_non_finite_step = begun.number;
-  if (impl_.scales_loss()) {  // watch_loss_scale has the say
+  if (first) history_.first_non_finite_step = info.number;
+  if (impl_.scales_loss()) {  // watch_loss_scale decides
     scale_.suspect = true;
     return true;
   }
-  if (begun.number < forgiven_before_) return false;
+  if (info.number < forgiven_before_) return false;
   const std::string message = fmt::format("the loss was {} at step {} (epoch {}, step {})",
-                                          std::isnan(loss) ? "NaN" : "infinite", begun.number,
-                                          at_.epoch + 1, begun.epoch_step);
+                                          std::isnan(loss) ? "NaN" : "infinite", info.number,
+                                          at_.epoch + 1, info.epoch_step);
   if (options_.on_nan == OnNaN::Continue) {
     if (first) warn(message);
     return true;
@@ -44,11 +43,11 @@ bool FitRun::accept_loss(double loss, const Begun& begun) {
   return false;
 }
 
-// Reads the state of the loss scale: now and then, since a device has to be waited for.
+// Reads the state of the loss scale; only now and then, since it has to wait for the device.
 void FitRun::watch_loss_scale() {
   if (!impl_.scales_loss()) return;
   if (!scale_.suspect && session_.step - scale_.step < kScaleSteps) return;
-  end_begun();
+  in_flight_.finish();
   scale_.suspect = false;
   const std::int64_t skipped = impl_.skipped_steps();
   const std::int64_t steps = session_.step - scale_.step;
@@ -80,16 +79,16 @@ void FitRun::watch_loss_scale() {
 
 void FitRun::keep_good_state() {
   if (options_.on_nan != OnNaN::Restore || session_.step < forgiven_before_) return;
-  // Metrics are of an epoch: each begins with a copy.
+  // Metrics belong to one epoch, so each epoch begins with a copy.
   const bool due = !good_.tried_at() || at_.epoch_step == 0 ||
                    session_.step - *good_.tried_at() >= kGoodStateSteps;
   if (!due) return;
-  end_begun();
+  in_flight_.finish();
   if (trouble_.empty() && good_.keep()) good_epoch_ = at_.epoch;
 }
 
 void FitRun::follow_policy() {
-  end_begun();
+  in_flight_.finish();
   const std::string what = std::exchange(trouble_, "");
   const bool restores = options_.on_nan == OnNaN::Restore && good_.has();
   if (!restores || history_.restores == kMostRestores) {

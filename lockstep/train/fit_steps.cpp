@@ -1,6 +1,8 @@
-// The steps of fit: batches from the data set, each step begun, ended and told to callbacks.
+// The steps of fit: takes batches from the data set, runs and finishes a step for each, and calls
+// the callbacks.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/fit_run.h"
@@ -22,10 +24,10 @@ bool FitRun::run_steps() {
       if (!trouble_.empty()) follow_policy();
     }
   } catch (...) {
-    end_begun();  // it was in order, or its own error comes first
+    in_flight_.finish();  // if the step in flight failed, its error comes first
     throw;
   }
-  end_begun();
+  in_flight_.finish();
   if (!trouble_.empty()) follow_policy();
   return finished && history_.failure.empty();
 }
@@ -39,8 +41,8 @@ void FitRun::open_pass(std::uint64_t pass) {
       {.epoch = pass, .memory = session_.batch_memory(), .recorder = &session_.recorder()});
 }
 
-// While the last batches of a pass, which are made already, are trained on, the first of the next
-// are made.
+// Produces the first batches of the next pass while the last ones of this pass, which are already
+// produced, are trained on.
 void FitRun::start_next_pass() {
   const bool is_last = !options_.steps_per_epoch && at_.epoch + 1 >= options_.epochs;
   if (next_iterator_ != nullptr || is_last || !iterator_->all_made()) return;
@@ -83,22 +85,35 @@ void FitRun::fail_at_step(std::int64_t epoch_step, const DataError& error) const
   fail<DataError>("[fit] epoch {}, step {}: {}", at_.epoch, epoch_step, error.what());
 }
 
-bool FitRun::prepare(const Batch& batch) {
+bool FitRun::prepare(const StepRequest& request) {
   if (std::exchange(prepared_, true) || !options_.validation_data) return false;
-  const bool planned = plan_step(batch).planned;
+  const bool planned = plan_step(request).planned;
   check_validation();
   return planned;
 }
 
-Step& FitRun::plan_step(const Batch& batch) {
+CompiledStep& FitRun::plan_step(const StepRequest& request) {
   const std::int64_t asked_ns = now_ns();
-  Step& step = impl_.step_for(StepMode::Train, batch, "fit");
+  CompiledStep& step = impl_.step_for(request);
   if (!step.planned) return step;
   ++history_.planned;
   if (impl_.balancer) {
-    impl_.balancer->planned(step.pieces, static_cast<double>(now_ns() - asked_ns) * 1e-9);
+    const double seconds = static_cast<double>(now_ns() - asked_ns) * 1e-9;
+    impl_.balancer->planned(request.all_pieces, gather_numbers({&seconds, 1}).front());
   }
   return step;
+}
+
+// The numbers of all workers, concatenated.
+std::vector<double> FitRun::gather_numbers(std::span<const double> mine) const {
+  std::vector<double> all;
+  for (const std::string& theirs :
+       session_.world().exchange({reinterpret_cast<const char*>(mine.data()), mine.size_bytes()})) {
+    const std::size_t before = all.size();
+    all.resize(before + theirs.size() / sizeof(double));
+    std::memcpy(all.data() + before, theirs.data(), theirs.size());
+  }
+  return all;
 }
 
 void FitRun::train(const Element& element) {
@@ -110,98 +125,88 @@ void FitRun::train(const Element& element) {
       fail_at_step(at_.epoch_step, error);
     }
   }
-  if (begun_ && !begun_->step.fits(batch)) end_begun();  // what is planned now is measured
-  const bool prepared = prepare(batch);
+  const StepRequest request = impl_.request_for(StepMode::Train, batch, "fit");
+  in_flight_.finish_unless(request.signatures);
+  const bool prepared = prepare(request);
   const std::int64_t begin = now_ns();
-  Step& step = plan_step(batch);
-  step.planned = step.planned || prepared;
-  if (begun_ && begun_->step.replicas != step.replicas) end_begun();
-  history_.peak_bytes = std::max(history_.peak_bytes, step.peak_bytes());
+  CompiledStep& step = plan_step(request);
+  const bool planned = step.planned || prepared;
   start_.reset();
-  at_work_ns_.clear();
-  for (int r = 0; r < session_.size(); ++r) at_work_ns_.push_back(at_work_ns(r));
+  busy_ns_.clear();
+  for (int r = 0; r < session_.local_size(); ++r) busy_ns_.push_back(busy_ns(r));
   try {
-    step.run(session_, batch);
+    run_step(step, session_, batch);
   } catch (const DataError& error) {
     fail_at_step(at_.epoch_step, error);
   }
-  if (impl_.balancer && !step.planned) observe(step);
+  if (impl_.balancer && !planned) observe(request);
   for (std::size_t r = 0; r < step.pieces.size(); ++r) samples_of_[r] += step.pieces[r].size();
 
   at_.epoch_samples += batch.size();
   samples_here_ += batch.size();
   history_.samples += batch.size();
-  Begun begun{.step = step,
-              .number = session_.step,
-              .epoch_step = at_.epoch_step,
-              .samples = batch.size(),
-              .samples_in_epoch = at_.epoch_samples,
-              .begin_ns = begin};
+  const StepInfo info{.planned = planned,
+                      .number = session_.step,
+                      .epoch_step = at_.epoch_step,
+                      .samples = batch.size(),
+                      .samples_in_epoch = at_.epoch_samples,
+                      .begin_ns = begin};
   ++session_.step;
   ++at_.epoch_step;
   ++history_.steps;
-  try {
-    end_begun();
-  } catch (...) {
-    begun.step.forget();
-    throw;
-  }
-  begun_ = std::move(begun);
+  in_flight_.finish_before(step);
   check_replicas();
-  const bool look = callbacks_look_at_model(begun_->epoch_step);
-  if (look || impl_.balancer || session_.device().shares_host_memory()) end_begun();
+  const bool sync = callbacks_need_sync(info.epoch_step) || impl_.balancer.has_value();
+  in_flight_.add(session_, step, info);
+  if (sync) in_flight_.finish();
 }
 
-bool FitRun::callbacks_look_at_model(std::int64_t epoch_step) {
+bool FitRun::callbacks_need_sync(std::int64_t epoch_step) {
   bool look = false;
   for (const CallbackRef& callback : callbacks_) {
-    if (callback->looks_at_model(model_, epoch_step)) look = true;
+    if (callback->needs_sync(model_, epoch_step)) look = true;
   }
   return look;
 }
 
-void FitRun::end_begun() {
-  if (begun_) end(*std::exchange(begun_, std::nullopt));
-}
-
-void FitRun::end(const Begun& begun) {
+void FitRun::finish(const CompiledStep& step, const StepInfo& info) {
   double loss = 0;
   try {
-    loss = begun.step.loss_sum() / begun.step.weight();
+    loss = step.sum(session_, kLossSumOutput) / step.sum(session_, kWeightOutput);
   } catch (const DataError& error) {
-    fail_at_step(begun.epoch_step, error);
+    fail_at_step(info.epoch_step, error);
   }
-  if (accept_loss(loss, begun)) {
-    const BatchLogs logs(model_, loss, begun.samples, begun.samples_in_epoch);
+  if (accept_loss(loss, info)) {
+    const BatchLogs logs(model_, loss, info.samples, info.samples_in_epoch);
     for_callbacks(
-        [&](Callback& callback) { callback.on_batch_end(model_, begun.epoch_step, logs); });
+        [&](Callback& callback) { callback.on_batch_end(model_, info.epoch_step, logs); });
   }
   const std::int64_t now = now_ns();
-  if (!begun.step.planned) {
-    const std::int64_t since = std::max(begun.begin_ns, ended_ns_);
+  if (!info.planned) {
+    const std::int64_t since = std::max(info.begin_ns, ended_ns_);
     history_.step_ms.push_back(static_cast<float>(static_cast<double>(now - since) * 1e-6));
   }
   ended_ns_ = now;
 }
 
-std::int64_t FitRun::at_work_ns(int replica) const {
+std::int64_t FitRun::busy_ns(int replica) const {
   const Track& track = session_.track(replica);
   return track.total_ns(SpanKind::Compute) + track.total_ns(SpanKind::Input);
 }
 
-// Tells the balancer how long each replica was at work in this step.
-void FitRun::observe(const Step& step) {
+// Reports to the balancer how long each rank was busy in this step.
+void FitRun::observe(const StepRequest& request) {
   std::vector<double> seconds;
-  for (int r = 0; r < session_.size(); ++r) {
-    const std::int64_t before = at_work_ns_[static_cast<std::size_t>(r)];
-    seconds.push_back(static_cast<double>(at_work_ns(r) - before) * 1e-9);
+  for (int r = 0; r < session_.local_size(); ++r) {
+    const std::int64_t before = busy_ns_[static_cast<std::size_t>(r)];
+    seconds.push_back(static_cast<double>(busy_ns(r) - before) * 1e-9);
   }
-  impl_.balancer->observe(step.pieces, seconds);
+  impl_.balancer->observe(request.all_pieces, gather_numbers(seconds));
 }
 
 void FitRun::check_replicas() {
   const Strategy& strategy = impl_.options.strategy;
-  const std::int64_t every = strategy.defined() ? strategy.impl().check_replicas_every : 0;
+  const std::int64_t every = strategy.defined() ? impl_of(strategy).check_replicas_every : 0;
   if (every > 0 && session_.step % every == 0) session_.expect_mirrored();
 }
 

@@ -6,14 +6,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/collective.h"
 #include "lockstep/graph/ops/elementwise.h"
-#include "lockstep/graph/ops/random.h"
 #include "lockstep/passes/precision.h"
+#include "lockstep/runtime/steps_in_flight.h"
 #include "lockstep/train/model_impl.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::size_t kMostTraced = 8;
 
 std::string argument_name(std::size_t i) {
   return fmt::format("argument{}", i);
@@ -22,11 +20,59 @@ std::string result_name(std::size_t i) {
   return fmt::format("result{}", i);
 }
 
-// Read from where it lies if the device can, else copied; not at all where nothing depends on it.
-void put(Executor& executor, const std::string& name, const Tensor& argument) {
-  if (!executor.has_input(name) || argument.bytes() == 0) return;
-  if (executor.lend(name, argument.buffer(), argument.offset())) return;
-  executor.input(name).copy_from(argument);
+// The results of a run. They are copied when they are read, or after the next step has been issued.
+// An error in the run is kept and thrown again when they are read.
+class RunResults final : public PendingResults {
+ public:
+  RunResults(CompiledStep step, std::size_t count) : step_(std::move(step)), values_(count) {}
+
+  std::vector<Tensor> read(std::size_t result) override {
+    finish();
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    return values_[result];
+  }
+  // Waits for the run and copies its results. If the run failed, only the first call throws.
+  void finish() {
+    if (std::exchange(finished_, true)) return;
+    try {
+      step_.wait();
+      for (std::size_t i = 0; i < values_.size(); ++i) {
+        for (const Tensor& value : step_.outputs(i)) values_[i].push_back(on_host(value));
+      }
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
+ private:
+  CompiledStep step_;
+  bool finished_ = false;
+  std::vector<std::vector<Tensor>> values_;  // by result and local rank
+  std::exception_ptr error_;
+};
+
+// The pieces of the local ranks in a batch that concatenates the rows of all ranks.
+std::vector<Piece> pieces_of(World& world, std::span<const StepSignature> signatures) {
+  std::vector<std::int64_t> rows;
+  std::int64_t mine = 0;
+  for (const StepSignature& signature : signatures) {
+    const bool has_rows =
+        !signature.inputs.empty() && signature.inputs.front().type.shape.rank() > 0;
+    rows.push_back(has_rows ? signature.inputs.front().type.shape[0] : 0);
+    mine += rows.back();
+  }
+  std::int64_t begin = 0;
+  if (world.workers() > 1) {
+    const std::vector<std::string> all = world.exchange(std::to_string(mine));
+    for (int w = 0; w < world.worker(); ++w) begin += std::stoll(all[static_cast<std::size_t>(w)]);
+  }
+  std::vector<Piece> pieces;
+  for (std::int64_t count : rows) {
+    pieces.push_back({begin, begin + count});
+    begin += count;
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -54,34 +100,80 @@ Value ReplicaContext::all_reduce(ReduceOp op, Value value) const {
   return sum / static_cast<double>(replicas_);
 }
 
-// The step of one replica for arguments of these types.
-struct Function::Traced {
-  int replica = 0;
-  std::vector<ValueType> signature;
-  std::unique_ptr<Executor> executor;
-  bool trains = false;
-  bool loss = false;
-  std::size_t results = 0;
+// What was traced and compiled, and its session.
+struct Function::State {
+  // What is known about the trace for one signature, besides the graph.
+  struct Traced {
+    StepSignature signature;
+    bool trains = false;
+    bool loss = false;
+    std::size_t results = 0;
+  };
+
+  explicit State(const FunctionOptions& options)
+      : precision(precision_by_name("function", options.precision)),
+        in_flight([](const CompiledStep&, const std::shared_ptr<RunResults>& results) {
+          results->finish();
+        }) {}
+  // Results that have not been read yet outlive the function.
+  ~State() {
+    try {
+      in_flight.finish();
+    } catch (const std::exception&) {
+      // The results keep the error.
+    }
+  }
+
+  const Traced& traced(const StepSignature& signature) const {
+    const auto found = std::ranges::find(traces, signature, &Traced::signature);
+    ensure(found != traces.end(), "[function] a step runs that was never traced");
+    return *found;
+  }
+  void move_to(std::shared_ptr<Session> to) {
+    in_flight.finish();
+    steps.clear();
+    traces.clear();
+    session = std::move(to);
+  }
+
+  std::optional<DType> precision;    // the 16-bit type, in mixed precision
+  std::shared_ptr<Session> session;  // of the traced steps
+  std::vector<Traced> traces;
+  std::optional<Graph> first_graph;  // traced before there was a session
+  StepCache steps;
+  StepsInFlight<std::shared_ptr<RunResults>> in_flight;
 };
 
+// The signature of each local rank's arguments.
+std::vector<StepSignature> signatures_of(const World& world,
+                                         const std::vector<PerReplica>& arguments) {
+  std::vector<StepSignature> signatures;
+  for (int local = 0; local < world.local_size(); ++local) {
+    StepSignature& signature = signatures.emplace_back();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      require(arguments[i].defined() && arguments[i].at(local).defined(),
+              "[function] argument {} is an empty tensor", i);
+      const Tensor& value = arguments[i].at(local);
+      signature.inputs.push_back({argument_name(i), {value.dtype(), value.shape()}});
+    }
+  }
+  return signatures;
+}
+
 Function::Function(std::vector<Model> models, Body body, const FunctionOptions& options)
-    : models_(std::move(models)),
-      body_(std::move(body)),
-      precision_(precision_by_name("function", options.precision)) {
+    : models_(std::move(models)), body_(std::move(body)), state_(std::make_unique<State>(options)) {
   require(!models_.empty(), "[function] needs the model, or models, whose variables it uses");
-  models_.front().impl().session();
+  impl_of(models_.front()).session();
   for (const Model& model : models_) {
-    require(!model.impl().progress, "[function] fit is running on one of the models");
-    if (model.impl().current != models_.front().impl().current) {
-      model.impl().move_to(models_.front().impl().current);
+    require(!impl_of(model).progress, "[function] fit is running on one of the models");
+    if (impl_of(model).current != impl_of(models_.front()).current) {
+      impl_of(model).move_to(impl_of(models_.front()).current);
     }
   }
 }
 
 Function::Function(const Strategy& strategy, Body body, const FunctionOptions& options)
-    : strategy_(strategy),
-      body_(std::move(body)),
-      precision_(precision_by_name("function", options.precision)) {
+    : strategy_(strategy), body_(std::move(body)), state_(std::make_unique<State>(options)) {
   require(strategy.defined(),
           "[function] the strategy is empty: make one, such as "
           "MirroredStrategy()");
@@ -101,161 +193,88 @@ Tensor Function::first(std::vector<Tensor> results) {
   return results.empty() ? Tensor() : results.front();
 }
 
-Function::Traced* Function::find(int replica, const std::vector<ValueType>& signature) {
-  const auto found = std::ranges::find_if(traced_, [&](const Traced& traced) {
-    return traced.replica == replica && traced.signature == signature;
-  });
-  if (found == traced_.end()) return nullptr;
-  traced_.splice(traced_.begin(), traced_, found);
-  return &traced_.front();
+// Calls the body for arguments of these types.
+Graph Function::trace(const StepSignature& signature) {
+  if (state_->first_graph) return std::move(*std::exchange(state_->first_graph, std::nullopt));
+  Graph graph;
+  std::vector<Value> values;
+  for (const StepInput& input : signature.inputs) {
+    values.push_back(graph.input(input.name, input.type));
+  }
+  const int replicas = strategy_.defined() ? strategy_.num_replicas_in_sync() : 1;
+  const Results results = body_(ReplicaContext(graph, replicas), values);
+  for (std::size_t i = 0; i < results.values.size(); ++i) {
+    graph.output(result_name(i), results.values[i]);
+  }
+  state_->traces.push_back({.signature = signature,
+                            .trains = trains(graph),
+                            .loss = results.loss,
+                            .results = results.values.size()});
+  if (strategy_.defined()) settle_session(graph);
+  return graph;
 }
 
-// Made by a strategy: the models whose variables the trace uses come to live together, on the
-// strategy's replicas.
+// For a function made by a strategy: moves the models whose variables the trace uses to the
+// strategy's session.
 void Function::settle_session(const Graph& graph) {
   for (const VariableRef& variable : graph.variables()) {
-    const auto impl = std::dynamic_pointer_cast<Model::Impl>(variable->owner.lock());
+    const auto impl = std::dynamic_pointer_cast<ModelImpl>(variable->owner.lock());
     if (impl == nullptr) continue;
     const bool known = std::ranges::any_of(
-        models_, [&](const Model& model) { return &model.impl() == impl.get(); });
-    if (!known) models_.push_back(Model(impl));
+        models_, [&](const Model& model) { return &impl_of(model) == impl.get(); });
+    if (!known) models_.push_back(model_of(impl));
   }
-  // All functions of a strategy share one session: what one leaves in a variable, others find.
-  std::shared_ptr<Session>& shared = strategy_.impl().session;
+  // All functions of a strategy share one session, so that they see the same variables.
+  std::shared_ptr<Session>& shared = impl_of(strategy_).session;
   if (shared == nullptr) {
     shared = std::make_shared<Session>(
-        SessionOptions{.replicas = strategy_.impl().replicas,
-                       .seed = models_.empty() ? 0 : models_.front().impl().options.seed});
+        SessionOptions{.world = impl_of(strategy_).world,
+                       .seed = models_.empty() ? 0 : impl_of(models_.front()).options.seed});
   }
-  session_ = shared;
+  state_->session = shared;
   for (const Model& model : models_) {
-    require(!model.impl().progress, "[function] fit is running on one of the models");
-    if (model.impl().current != session_) model.impl().move_to(session_);
+    require(!impl_of(model).progress, "[function] fit is running on one of the models");
+    if (impl_of(model).current != shared) impl_of(model).move_to(shared);
   }
-}
-
-// Traces and plans what the replicas need for these arguments and do not have yet.
-void Function::trace_missing(const std::vector<PerReplica>& arguments) {
-  const int replicas = strategy_.defined() ? strategy_.num_replicas_in_sync() : session_->size();
-  std::vector<ExecutorOrder> orders;
-  std::vector<Traced> made;
-  for (int r = 0; r < replicas; ++r) {
-    std::vector<ValueType> signature;
-    for (const PerReplica& argument : arguments) {
-      require(argument.defined() && argument.at(r).defined(),
-              "[function] argument {} is an empty tensor", signature.size());
-      signature.push_back({argument.at(r).dtype(), argument.at(r).shape()});
-    }
-    if (find(r, signature) != nullptr) continue;
-    const auto same = std::ranges::find(made, signature, &Traced::signature);
-    if (same != made.end()) {
-      const auto i = static_cast<std::size_t>(same - made.begin());
-      Traced copy{.replica = r,
-                  .signature = signature,
-                  .executor = {},
-                  .trains = same->trains,
-                  .loss = same->loss,
-                  .results = same->results};
-      orders.push_back(
-          {.replica = r, .graph = clone(orders[i].graph), .executor = {}, .precision = precision_});
-      made.push_back(std::move(copy));
-      continue;
-    }
-    Graph graph;
-    std::vector<Value> values;
-    for (std::size_t i = 0; i < signature.size(); ++i) {
-      values.push_back(graph.input(argument_name(i), signature[i]));
-    }
-    const Results results = body_(ReplicaContext(graph, replicas), values);
-    for (std::size_t i = 0; i < results.values.size(); ++i) {
-      graph.output(result_name(i), results.values[i]);
-    }
-    if (strategy_.defined()) settle_session(graph);
-    made.push_back({.replica = r,
-                    .signature = std::move(signature),
-                    .executor = {},
-                    .trains = trains(graph),
-                    .loss = results.loss,
-                    .results = results.values.size()});
-    orders.push_back(
-        {.replica = r, .graph = std::move(graph), .executor = {}, .precision = precision_});
-  }
-  if (orders.empty()) return;
-  session_->make_executors(orders);
-  if (generation_ != session_->generation()) traced_.clear();
-  generation_ = session_->generation();
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    made[i].executor = std::move(orders[i].executor);
-    traced_.push_front(std::move(made[i]));
-  }
-  while (traced_.size() > kMostTraced * static_cast<std::size_t>(replicas)) traced_.pop_back();
 }
 
 std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& arguments) {
-  if (session_ != nullptr && generation_ != session_->generation()) {
-    traced_.clear();
-    generation_ = session_->generation();
+  State& state = *state_;
+  World& world = strategy_.defined() ? *impl_of(strategy_).world : state.session->world();
+  const std::vector<StepSignature> signatures = signatures_of(world, arguments);
+  if (state.session == nullptr) {
+    Graph graph = trace(signatures.front());  // creates the session
+    state.first_graph = std::move(graph);
   }
-  trace_missing(arguments);
-  Session& session = *session_;
-  std::vector<Traced*> steps;
-  std::vector<std::int64_t> first_row{0};
-  for (int r = 0; r < session.size(); ++r) {
-    std::vector<ValueType> signature;
-    for (const PerReplica& argument : arguments) {
-      signature.push_back({argument.at(r).dtype(), argument.at(r).shape()});
-    }
-    steps.push_back(find(r, signature));
-    const bool rows = !signature.empty() && signature.front().shape.rank() > 0;
-    first_row.push_back(first_row.back() + (rows ? signature.front().shape[0] : 0));
-  }
-  std::vector<std::vector<Tensor>> results(steps.front()->results);
-  for (std::vector<Tensor>& values : results) values.resize(steps.size());
-
-  session.run([&](int r) {
-    const auto place = static_cast<std::size_t>(r);
-    Executor& executor = *steps[place]->executor;
-    {
-      ScopedSpan span(session.track(r), "copy batch", SpanKind::Input);
-      executor.await_inputs();
-      for (std::size_t i = 0; i < arguments.size(); ++i) {
-        put(executor, argument_name(i), arguments[i].at(r));
-      }
-      if (executor.has_input(kRandomStateInput)) {
-        Tensor state = executor.input(kRandomStateInput);
-        state.values<std::int64_t>()[0] = session.step;
-        state.values<std::int64_t>()[1] = first_row[place];
-      }
-      if (executor.has_input(kReplicaInput)) {
-        executor.input(kReplicaInput).values<std::int64_t>()[0] = r;
-      }
-    }
-    executor.run();
-    executor.wait();
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      results[i][place] = on_host(executor.output(result_name(i)));
-    }
+  Session& session = *state.session;
+  state.in_flight.finish_unless(signatures);
+  if (state.steps.stale(session)) state.in_flight.finish();
+  const auto trace_rank = [this](const StepSignature& signature) { return trace(signature); };
+  CompiledStep& step = state.steps.get(session, {.trace = trace_rank, .precision = state.precision},
+                                       signatures, pieces_of(world, signatures));
+  step.run(session, [&](int local, RankStep& rank) {
+    for (std::size_t i = 0; i < arguments.size(); ++i) rank.feed(i, arguments[i].at(local));
   });
-  if (steps.front()->trains) ++session.step;
+  const State::Traced& traced = state.traced(signatures.front());
+  if (traced.trains) ++session.step;
+  const auto results = std::make_shared<RunResults>(step, traced.results);
+  state.in_flight.add(session, step, results);
+  if (traced.loss) return {PerReplica(results, 0, 1)};
   std::vector<PerReplica> values;
-  if (steps.front()->loss) {
-    values.emplace_back(std::move(results[0]), std::move(results[1]));
-  } else {
-    for (std::vector<Tensor>& result : results) values.emplace_back(std::move(result));
-  }
+  for (std::size_t i = 0; i < traced.results; ++i) values.emplace_back(results, i, std::nullopt);
   return values;
 }
 
 std::vector<PerReplica> Function::run_on_replicas(const Strategy& strategy,
                                                   const std::vector<PerReplica>& arguments) {
   require(strategy_.defined() && strategy.defined() &&
-              strategy.impl().replicas == strategy_.impl().replicas,
+              impl_of(strategy).world == impl_of(strategy_).world,
           "[run] the function was not made by this strategy: make it with strategy.function(…)");
   for (const Model& model : models_) {
-    if (model.impl().current == session_) continue;
-    // Compiled again, or trained elsewhere, since: its values come back.
-    require(!model.impl().progress, "[run] fit is running on one of the models");
-    model.impl().move_to(session_);
+    if (impl_of(model).current == state_->session) continue;
+    // It has since been compiled again or trained elsewhere: move its values back.
+    require(!impl_of(model).progress, "[run] fit is running on one of the models");
+    impl_of(model).move_to(state_->session);
   }
   return run_replicas(arguments);
 }
@@ -270,20 +289,17 @@ std::vector<Tensor> Function::run(const std::vector<Tensor>& arguments) {
             strategy_.num_replicas_in_sync());
     results = run_on_replicas(strategy_, given);
   } else {
-    const std::shared_ptr<Session>& now = models_.front().impl().current;
+    const std::shared_ptr<Session>& now = impl_of(models_.front()).current;
     for (const Model& model : models_) {
-      require(model.impl().current == now,
+      require(impl_of(model).current == now,
               "[function] one of its models was compiled again, or given to another function, "
               "since this function was made: make it anew");
     }
-    require(now->size() == 1,
+    require(now->world().size() == 1,
             "[function] the model lives on {} replicas: make the function with "
             "strategy.function(…), and run it with strategy.run",
-            now->size());
-    if (session_ != now) {
-      traced_.clear();
-      session_ = now;
-    }
+            now->world().size());
+    if (state_->session != now) state_->move_to(now);
     results = run_replicas(given);
   }
   std::vector<Tensor> values;

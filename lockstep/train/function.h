@@ -1,4 +1,4 @@
-// Function: a step of the user's own, traced once for each input signature and run as one plan.
+// Function: a user-defined step, traced once per input signature and run as one plan.
 //
 //   ls::Function step(model, [&](ls::Value images, ls::Value labels) {
 //     const ls::Value logits = model(images, {.training = true});
@@ -10,12 +10,11 @@
 //   double loss = step(images, labels).item();
 //
 // On several replicas: strategy.function([&](ls::Value images, ls::Value labels) { … }), run by
-// strategy.run, each replica on its own piece. gradients() are those of a replica;
-// Optimizer::apply adds them up.
+// strategy.run, each replica on its own piece of the batch. gradients() gives the gradients of one
+// replica; Optimizer::apply all-reduces them.
 #pragma once
 
 #include <functional>
-#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,19 +32,19 @@
 
 namespace lockstep {
 
-// Gradients of a loss's sum, with its weight: what Optimizer::apply takes.
+// Gradients of a loss's sum, together with its weight: the argument of Optimizer::apply.
 Gradients gradients(const LossPair& loss, const std::vector<VariableRef>& parameters);
 
-// What the body of a function knows of the replica that will run it.
+// What the body of a function knows about the replica that will run it.
 class ReplicaContext {
  public:
   ReplicaContext(Graph& graph, int replicas) : graph_(&graph), replicas_(replicas) {}
   int num_replicas_in_sync() const { return replicas_; }
-  // Where its nodes are written; for a function without values.
+  // The graph being traced; for a function that takes no Values.
   Graph& graph() const { return *graph_; }
-  // Which replica this is, an i64 scalar.
+  // The index of this replica, an i64 scalar.
   Value replica_id() const;
-  // The sum or mean of a value over the replicas, which each of them then has.
+  // The sum or mean of a value over the replicas; every replica gets the result.
   Value all_reduce(ReduceOp op, Value value) const;
 
  private:
@@ -54,29 +53,29 @@ class ReplicaContext {
 };
 
 struct FunctionOptions {
-  // "float32", "mixed_float16" or "mixed_bfloat16", as in compile. In "mixed_float16" the optimizer
-  // should have a loss scale:
+  // "float32", "mixed_float16" or "mixed_bfloat16", as in compile. With "mixed_float16" the
+  // optimizer should have a loss scale:
   //   const ls::Optimizer optimizer = ls::Adam().with_loss_scale();
   //   … optimizer.apply(ls::gradients(optimizer.scale(loss, 64), model.trainable_variables()));
-  // where 64 is the global batch.
+  // where 64 is the global batch size.
   std::string precision = "float32";
 };
 
-// Variables live with the models that the function is given: training through it is training them.
-// Several models then share one memory. Random numbers depend on the models' step count, which a
+// Variables belong to the models that the function is given: running it trains these models.
+// Several models then share one session. Random numbers depend on the models' step count, which a
 // function that applies an optimizer increases.
 class Function {
  public:
-  // What a function returns: values, or the sum and the weight of a loss.
+  // What the body returns: values, or the sum and the weight of a loss.
   struct Results {
     std::vector<Value> values;
     bool loss = false;
   };
   using Body = std::function<Results(const ReplicaContext&, std::span<const Value>)>;
 
-  // f takes none to six Values, or a span of them, with a ReplicaContext in front of them or
-  // without, and returns a Value, a LossPair (its mean is the result), a vector of Values, or
-  // nothing. What else it does happens while it is traced.
+  // f takes up to six Values or a span of them, optionally after a ReplicaContext, and returns a
+  // Value, a LossPair (the result is its mean), a vector of Values, or nothing. Side effects of f
+  // happen only while it is traced.
   template <class F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, Function>)
       Function(const Model& model, F f, const FunctionOptions& options = {})
@@ -85,7 +84,7 @@ class Function {
   Function(std::vector<Model> models, F f, const FunctionOptions& options = {})
       : Function(std::move(models), Body(wrap(std::move(f))), options) {}
   Function(std::vector<Model> models, Body body, const FunctionOptions& options = {});
-  // On a strategy's replicas; the models are those whose variables it uses.
+  // On a strategy's replicas. Its models are the ones whose variables the body uses.
   template <class F>
   Function(const Strategy& strategy, F f, const FunctionOptions& options = {})
       : Function(strategy, Body(wrap(std::move(f))), options) {}
@@ -94,23 +93,23 @@ class Function {
   Function(Function&&) noexcept;
   Function& operator=(Function&&) noexcept;
 
-  // Runs the step: copies of its results. UsageError on several replicas: strategy.run does it
-  // there.
+  // Runs the step and returns copies of its results. UsageError on several replicas: use
+  // strategy.run.
   std::vector<Tensor> run(const std::vector<Tensor>& arguments);
-  // Runs it on every replica of the strategy that it was made for.
+  // Runs it on every replica of the strategy that it was made for. On an asynchronous device the
+  // step may still be in flight when this returns: reading its results waits for it, and an error
+  // in its data is thrown then, or by a later run.
   std::vector<PerReplica> run_on_replicas(const Strategy& strategy,
                                           const std::vector<PerReplica>& arguments);
-  // The same for a function with one result; a function without any gives an undefined tensor.
+  // The same for a function with one result; without results it returns an undefined tensor.
   template <class... Arguments>
   Tensor operator()(const Arguments&... arguments) {
     return first(run(std::vector<Tensor>{arguments...}));
   }
 
  private:
-  struct Traced;
   static Tensor first(std::vector<Tensor> results);
-  void trace_missing(const std::vector<PerReplica>& arguments);
-  Traced* find(int replica, const std::vector<ValueType>& signature);
+  Graph trace(const struct StepSignature& signature);
   void settle_session(const Graph& graph);
   std::vector<PerReplica> run_replicas(const std::vector<PerReplica>& arguments);
 
@@ -118,7 +117,7 @@ class Function {
   static Results results(const LossPair& loss) { return {{loss.sum, loss.weight}, true}; }
   static Results results(std::vector<Value> values) { return {std::move(values), false}; }
 
-  // Calls f with the context, where it takes one, and the values.
+  // Calls f with the values, and with the context if it takes one.
   template <class F, class... V>
   static Results call(F& f, const ReplicaContext& context, V... values) {
     constexpr bool kWithContext = std::is_invocable_v<F&, const ReplicaContext&, V...>;
@@ -177,13 +176,12 @@ class Function {
     }
   }
 
+  struct State;  // function.cpp
+
   std::vector<Model> models_;
-  Strategy strategy_;  // where it was made by one
+  Strategy strategy_;  // if it was made by one
   Body body_;
-  std::optional<DType> precision_;          // the 16-bit type, in mixed precision
-  std::shared_ptr<class Session> session_;  // where what was traced lives
-  std::list<Traced> traced_;                // the one used last in front
-  std::uint64_t generation_ = 0;
+  std::unique_ptr<State> state_;
 };
 
 template <class F>

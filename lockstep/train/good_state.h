@@ -1,4 +1,4 @@
-// GoodState: a copy of a model's state in memory, to go back to when numbers stop being finite.
+// GoodState: an in-memory copy of a model's state, to restore when the loss stops being finite.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace lockstep {
 
 class GoodState {
  public:
-  explicit GoodState(Model::Impl& impl) : impl_(impl) {}
+  explicit GoodState(ModelImpl& impl) : impl_(impl) {}
 
-  // Copies weights, the optimizer's state, the loss scale and the metrics, unless one of them other
-  // than a metric holds a number that is not finite: then the copy before stays. Whether it was
-  // taken. A single loss that a loss scale made harmless stays in the metrics until the epoch ends.
+  // Copies weights, the optimizer's state, the loss scale and the metrics. If any of them except
+  // the metrics is not finite, keeps the previous copy instead and returns false. Metrics are not
+  // checked: a loss that the loss scale made harmless remains in them until the epoch ends.
   bool keep();
   bool has() const { return !values_.empty(); }
-  std::int64_t step() const { return step_; }  // training steps done when it was taken
-  // The same when keep was called last, whatever came of it.
+  std::int64_t step() const { return step_; }  // training steps done when it was copied
+  // The same for the last call of keep, whether or not it copied anything.
   const std::optional<std::int64_t>& tried_at() const { return tried_at_; }
-  // Sets everything but the numbers of steps: schedules and random numbers go on.
+  // Restores everything but the step counts: schedules and random numbers continue.
   void restore();
 
  private:
-  Model::Impl& impl_;
+  ModelImpl& impl_;
   std::vector<std::pair<VariableRef, Tensor>> values_;
   std::int64_t step_ = 0;
   std::optional<std::int64_t> tried_at_;

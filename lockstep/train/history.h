@@ -1,4 +1,4 @@
-// History: what a call of fit did. The logs of every epoch, how long its steps took, and where the
+// History: what a call of fit did: the logs of every epoch, how long the steps took, and where the
 // time went.
 #pragma once
 
@@ -12,34 +12,32 @@
 #include <vector>
 
 #include "lockstep/data/report.h"
-#include "lockstep/profile/phase_clock.h"
-#include "lockstep/profile/recorder.h"
 #include "lockstep/train/logs.h"
 
 namespace lockstep {
 
-// Fractions of the wall time; they add up to 1. The first five are of training steps; host is what
-// is left over: callbacks, and what lies between the kernels.
+// Fractions of the wall time; they add up to 1. The first five are the time of training steps; host
+// is the rest of it: callbacks and gaps between kernels.
 struct Attribution {
   double compute = 0;
   double communication = 0;
   double input = 0;
   double wait = 0;
   double host = 0;
-  double start = 0;  // until the first step: tracing, planning, measuring algorithms, opening data;
-                     // and planning of batches of another shape later on
+  double start = 0;  // before the first step: tracing, planning, autotuning, opening data; also
+                     // planning for batches of another shape later on
   double validation = 0;
   double checkpoint = 0;
 
-  // Adds `times` another one.
+  // Adds `other`, multiplied by `times`.
   void add(const Attribution& other, double times);
 };
 
 using AttributionParts = std::array<std::pair<const char*, double>, 8>;
-// By name, in the order above.
+// Names and values, in the order above.
 AttributionParts parts_of(const Attribution& attribution);
 
-// "compute 96%, wait 3%": the parts that are at least one percent.
+// "compute 96%, wait 3%": all that are at least one percent.
 std::string summary(const Attribution& attribution);
 
 // Where the time of one replica went.
@@ -49,7 +47,7 @@ struct ReplicaTime {
   std::int64_t samples = 0;
 };
 
-// Time spent in the nodes of one name, over the last steps (as many as the recorder holds).
+// Time spent in the nodes of one name over the last steps (as many as the recorder holds).
 struct OpTime {
   std::string name;
   double seconds = 0;
@@ -62,7 +60,7 @@ struct EpochLog {
 };
 
 struct ReportOptions {
-  // Speaks to somebody who runs the program: of its flags, not of C++.
+  // Written for the user of the command-line program: names its flags, not C++ options.
   bool program = false;
 };
 
@@ -70,67 +68,36 @@ struct History {
   std::vector<EpochLog> epochs;
   std::int64_t steps = 0;
   std::int64_t samples = 0;
-  double seconds = 0;           // of the whole call, validation included
-  double callback_seconds = 0;  // of the host's time; without saving and validating in callbacks
-  // One entry a training step, input included; steps that first had to be planned are left out.
+  double seconds = 0;           // the whole call, including validation
+  double callback_seconds = 0;  // part of host; without saving and validating in callbacks
+  // One entry per training step, including input; steps that first had to be planned are left out.
   std::vector<float> step_ms;
   std::int64_t planned = 0;    // training steps that first had to be planned
-  std::size_t peak_bytes = 0;  // of the training plan
+  std::size_t peak_bytes = 0;  // allocated on a replica's device; the largest of all
   Attribution attribution;     // the mean over the replicas
   std::vector<ReplicaTime> replicas;
-  bool balanced = false;                // whether pieces followed the replicas' speeds
-  std::vector<OpTime> top_ops;          // of the first replica, the slowest first
+  bool balanced = false;                // whether pieces were sized by the replicas' speed
+  std::vector<OpTime> top_ops;          // of the first replica, slowest first
   std::optional<PipelineReport> input;  // of the last pass over the training data
-  std::int64_t skipped = 0;             // elements passed over because of errors, in all passes
-  // The first step, counted from the beginning of training, whose loss was not a finite number.
+  std::int64_t skipped = 0;             // elements skipped because of errors, over all passes
+  // The first step whose loss was not finite, counted from the beginning of training.
   std::optional<std::int64_t> first_non_finite_step;
-  std::string failure;        // why on_nan ended training; empty: it did not
+  std::string failure;        // why on_nan ended training; empty if it did not
   std::int64_t restores = 0;  // how often on_nan went back to a good state
-  bool interrupted = false;   // FitOptions::interrupted ended it
+  bool interrupted = false;   // ended by FitOptions::interrupted
 
-  // In "mixed_float16": steps that changed nothing because a gradient was not finite, and the loss
-  // scale behind the last step.
+  // In "mixed_float16": steps that were skipped because a gradient was not finite, and the loss
+  // scale after the last step.
   std::int64_t overflowed_steps = 0;
   std::optional<double> loss_scale;
 
-  // A number over the epochs: history.series("val_loss"). NaN for an epoch that ended before it was
-  // known; UsageError where none has it.
+  // One value per epoch: history.series("val_loss"). NaN for an epoch that ended before it was
+  // known; UsageError if no epoch has it.
   std::vector<double> series(std::string_view name) const;
   double median_step_ms() const;
   double p99_step_ms() const;
-  // Where the time went and what to do about it, for people.
+  // A text for people: where the time went and what to do about it.
   std::string report(const ReportOptions& options = {}) const;
 };
-
-// Attribution of a stretch of wall time: construct at its beginning, read at its end. What the host
-// does between the replicas' steps (input, callbacks) is time of every replica, and so is a phase:
-// what replicas do within one is not counted as a part of training.
-class AttributionMeter {
- public:
-  // `host` may be a replica's own track, where the host runs it.
-  AttributionMeter(std::vector<const Track*> replicas, const Track& host, const PhaseClock& phases);
-  double seconds() const;
-  std::vector<Attribution> by_replica() const;
-  Attribution read() const;  // their mean
-
- private:
-  struct Begun {
-    const Track* track;
-    std::array<std::int64_t, kSpanKinds> before_ns;
-  };
-  Begun begun(const Track& track) const;
-  // Time of a kind, outside of phases.
-  std::int64_t training_ns(const Track& track, SpanKind kind) const;
-  std::int64_t since_ns(const Begun& begun, SpanKind kind) const;
-
-  const PhaseClock& phases_;
-  std::array<std::int64_t, kPhases> phases_before_ns_;
-  std::vector<Begun> replicas_;
-  Begun host_;
-  std::int64_t begin_ns_;
-};
-
-// The nodes that took longest among the spans that a track still holds.
-std::vector<OpTime> slowest_ops(const Track& track, std::size_t count);
 
 }  // namespace lockstep

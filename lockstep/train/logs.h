@@ -1,4 +1,4 @@
-// Logs: named numbers in the order in which they were set: {"loss", 0.3}, {"val_loss", 0.4}.
+// Logs: named numbers in insertion order: {"loss", 0.3}, {"val_loss", 0.4}.
 #pragma once
 
 #include <iosfwd>
@@ -12,10 +12,10 @@ namespace lockstep {
 
 class Logs {
  public:
-  void set(std::string name, double value);  // replaces a value of that name
+  void set(std::string name, double value);  // replaces an existing value
   bool has(std::string_view name) const { return find(name).has_value(); }
   std::optional<double> find(std::string_view name) const;
-  // UsageError, with the names there are, where there is none of that name.
+  // UsageError, listing the existing names, if there is none of that name.
   double at(std::string_view name) const;
   double operator[](std::string_view name) const { return at(name); }
 

@@ -19,7 +19,7 @@ Model::Model(const Symbol& input, const Symbol& output, std::string name)
 
 Model::Model(std::shared_ptr<Network> network) {
   require(network != nullptr, "[model] there is no network to make a model of");
-  impl_ = std::make_shared<Impl>(std::move(network));
+  impl_ = std::make_shared<ModelImpl>(std::move(network));
 }
 
 Sequential::Sequential(std::vector<Layer> layers, std::string name)
@@ -205,22 +205,18 @@ std::vector<std::string> Model::remarks() const {
   std::vector<std::string> all = impl_->session().remarks();
   const KernelLibrary* const chosen = impl_->options.kernels;
   const std::vector<std::string> of_kernels =
-      (chosen != nullptr ? *chosen : impl_->session().replicas().kernels(0)).remarks();
+      (chosen != nullptr ? *chosen : impl_->session().world().kernels(0)).remarks();
   all.insert(all.end(), of_kernels.begin(), of_kernels.end());
   return all;
 }
 
 const Plan& Model::training_plan(const std::vector<ValueType>& inputs, const ValueType& labels) {
   impl_->expect_compiled("training_plan");
-  const StepSignature signature{
-      .mode = StepMode::Train, .inputs = inputs, .labels = labels, .weighted = false};
-  return impl_->plan_of(signature);
+  return impl_->plan_of({.mode = StepMode::Train, .inputs = inputs, .labels = labels});
 }
 
 const Plan& Model::prediction_plan(const std::vector<ValueType>& inputs) {
-  const StepSignature signature{
-      .mode = StepMode::Predict, .inputs = inputs, .labels = {}, .weighted = false};
-  return impl_->plan_of(signature);
+  return impl_->plan_of({.mode = StepMode::Predict, .inputs = inputs});
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// ModelCheckpoint: saves the model at the end of epochs, and behind every so many steps.
+// ModelCheckpoint: saves the model at the end of epochs, and at intervals of steps or time.
 #include <fmt/args.h>
 
 #include <nlohmann/json.hpp>
@@ -40,23 +40,24 @@ class ModelCheckpointCallback final : public Callback {
   void on_batch_end(Model& model, std::int64_t, const BatchLogs& logs) override {
     if (due_) save(model, logs.running());
   }
-  bool looks_at_model(const Model& model, std::int64_t) override {
+  bool needs_sync(const Model& model, std::int64_t) override {
     due_ = options_.every_steps != 0 && model.step() % options_.every_steps == 0;
     if (options_.every.count() > 0) due_ = due_ || Clock::now() - saved_at_ >= options_.every;
     return due_;
   }
 
-  // Before the validation, which may fail or be interrupted. In the middle of an epoch this is the
-  // only time: at its end, callbacks have counted an epoch that a resumed run will count again.
+  // Saves before the validation, which may fail or be interrupted. If training was stopped in
+  // mid-epoch, it must be saved here: in on_epoch_end, callbacks have already counted the epoch,
+  // which a resumed run will count again.
   void on_epoch_trained(Model& model, std::int64_t epoch, const Logs& logs) override {
     epoch_ = epoch;
     if (waits_for_validation()) return;
-    if (validates_ || model.impl().stopped_in_epoch) save(model, logs);
+    if (validates_ || impl_of(model).stopped_in_epoch) save(model, logs);
   }
 
   void on_epoch_end(Model& model, std::int64_t epoch, const Logs& logs) override {
     epoch_ = epoch;
-    if (model.impl().stopped_in_epoch && !waits_for_validation()) return;
+    if (impl_of(model).stopped_in_epoch && !waits_for_validation()) return;
     if (options_.save_best_only) {
       const double value = monitor_.read(logs);
       if (!monitor_.improves(value)) return;
@@ -74,7 +75,7 @@ class ModelCheckpointCallback final : public Callback {
   void restore_state(const std::string& text) override {
     if (nests_too_deep(text)) return;
     const auto state = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (state.is_number()) monitor_.set_best(state.get<double>());  // of an earlier version
+    if (state.is_number()) monitor_.set_best(state.get<double>());  // from an earlier version
     if (state.is_object()) monitor_.restore_state(state);
   }
 
@@ -82,13 +83,13 @@ class ModelCheckpointCallback final : public Callback {
   using Clock = std::chrono::steady_clock;
 
   bool within_epochs() const { return options_.every_steps > 0 || options_.every.count() > 0; }
-  // Whether only validation tells if, or under which name, to save.
+  // Whether to save, or the file name, depends on the validation.
   bool waits_for_validation() const {
     if (options_.save_best_only) return true;
     const std::string_view path = options_.path;
     for (std::size_t i = path.find('{'); i < path.size(); i = path.find('{', i + 1)) {
       const std::string_view name = path.substr(i + 1);
-      if (name.starts_with('{')) {  // a brace that stays
+      if (name.starts_with('{')) {  // a literal brace
         ++i;
         continue;
       }
@@ -126,14 +127,14 @@ class ModelCheckpointCallback final : public Callback {
                         file.parent_path().string(), error.message());
       }
     }
-    model.impl().save(file, {.weights_only = options_.save_weights_only, .keep_good = true});
+    impl_of(model).save(file, {.weights_only = options_.save_weights_only, .keep_good = true});
     saved_at_ = Clock::now();
   }
 
   ModelCheckpointOptions options_;
   Monitor monitor_;
   std::int64_t epoch_ = 0;
-  bool due_ = false;  // behind this step
+  bool due_ = false;  // after this step
   Clock::time_point saved_at_;
   bool validates_ = false;
 };

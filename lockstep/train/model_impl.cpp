@@ -7,7 +7,7 @@ namespace lockstep {
 
 namespace {
 
-// Whether a shape is that of a batch without its first axis.
+// Whether a shape is the shape of a batch without its first axis.
 bool is_sample_of(const Shape& shape, const Shape& batch) {
   if (shape.rank() + 1 != batch.rank()) return false;
   for (int axis = 0; axis < shape.rank(); ++axis) {
@@ -18,20 +18,28 @@ bool is_sample_of(const Shape& shape, const Shape& batch) {
 
 }  // namespace
 
-Session& Model::Impl::session() {
+ModelImpl& impl_of(const Model& model) {
+  return *model.impl_;
+}
+
+Model model_of(std::shared_ptr<ModelImpl> impl) {
+  return Model(std::move(impl));
+}
+
+Session& ModelImpl::session() {
   if (current == nullptr) current = new_session();
   return *current;
 }
 
-std::shared_ptr<Session> Model::Impl::new_session() const {
+std::shared_ptr<Session> ModelImpl::new_session() const {
   return std::make_shared<Session>(SessionOptions{
-      .replicas = options.strategy.defined() ? options.strategy.impl().replicas : nullptr,
+      .world = options.strategy.defined() ? impl_of(options.strategy).world : nullptr,
       .device = options.device,
       .kernels = options.kernels,
       .seed = options.seed});
 }
 
-void Model::Impl::move_to(std::shared_ptr<Session> session) {
+void ModelImpl::move_to(std::shared_ptr<Session> session) {
   const std::shared_ptr<Session> before = std::exchange(current, std::move(session));
   steps.clear();
   balancer.reset();
@@ -44,7 +52,7 @@ void Model::Impl::move_to(std::shared_ptr<Session> session) {
                   skipped_steps();
 }
 
-StepRecipe Model::Impl::recipe() {
+StepRecipe ModelImpl::recipe() {
   return {.network = *network,
           .loss = options.loss,
           .optimizer = options.optimizer,
@@ -55,54 +63,49 @@ StepRecipe Model::Impl::recipe() {
           .precision = precision_by_name("compile", options.precision)};
 }
 
-std::int64_t Model::Impl::skipped_steps() {
+std::int64_t ModelImpl::skipped_steps() {
   const std::vector<VariableRef> state = options.optimizer.loss_scale_variables();
   return state.empty() ? 0 : static_cast<std::int64_t>(session().get(state[2]).item());
 }
 
-std::vector<Piece> Model::Impl::pieces_of(StepMode mode, std::int64_t samples) {
+std::vector<Piece> ModelImpl::pieces_of(StepMode mode, std::int64_t samples) {
+  const int ranks = session().world().size();
   const bool balanced = mode == StepMode::Train && options.strategy.defined() &&
-                        options.strategy.impl().balance == Balance::Auto;
-  if (!balanced) return split_evenly(samples, session().size());
-  if (!balancer) balancer.emplace(session().size());
+                        impl_of(options.strategy).balance == Balance::Auto;
+  if (!balanced) return split_evenly(samples, ranks);
+  if (!balancer) balancer.emplace(ranks);
   return balancer->split(samples);
 }
 
-const Plan& Model::Impl::plan_of(const StepSignature& signature) {
+const Plan& ModelImpl::plan_of(ModelStep step) {
   const std::vector<Piece> pieces =
-      split_evenly(signature.inputs.front().shape[0], session().size());
-  return steps.get(session(), recipe(), signature, pieces).plan();
+      split_evenly(step.inputs.front().shape[0], session().world().size());
+  return step_for(request_step(session().world(), options.optimizer, std::move(step), pieces))
+      .plan();
 }
 
-Step& Model::Impl::step_for(StepMode mode, const Batch& batch, const char* caller) {
+StepRequest ModelImpl::request_for(StepMode mode, const Batch& batch, const char* caller) {
   if (mode != StepMode::Predict) expect_compiled(caller);
-  StepSignature signature{.mode = mode, .inputs = {}, .labels = {}, .weighted = false};
-  for (const Tensor& input : batch.inputs) {
-    signature.inputs.push_back({input.dtype(), input.shape()});
-  }
-  if (mode != StepMode::Predict) {
-    signature.labels = {batch.labels.dtype(), batch.labels.shape()};
-    signature.weighted = batch.sample_weight.defined();
-  }
-  for (std::size_t i = 0; i < built_for.size() && i < signature.inputs.size(); ++i) {
-    const Shape& shape = signature.inputs[i].shape;
+  ModelStep step = batch.step(mode);
+  for (std::size_t i = 0; i < built_for.size() && i < step.inputs.size(); ++i) {
+    const Shape& shape = step.inputs[i].shape;
     require(!is_sample_of(shape, built_for[i].shape),
             "[{}] input {} is {}, a single sample: call .batch(n) on the data set, or give the "
             "tensor an axis of samples",
             caller, i, shape);
   }
-  build(signature.inputs);
-  const std::vector<Piece> pieces = pieces_of(mode, batch.size());
-  return steps.get(session(), recipe(), signature, pieces);
+  build(step.inputs);
+  return request_step(session().world(), options.optimizer, std::move(step),
+                      pieces_of(mode, batch.size()));
 }
 
-void Model::Impl::expect_compiled(const char* caller) const {
+void ModelImpl::expect_compiled(const char* caller) const {
   require(compiled,
           "[{}] the model is not compiled: call compile({{.optimizer = ..., .loss = ...}}) first",
           caller);
 }
 
-void Model::Impl::build(std::span<const ValueType> inputs) {
+void ModelImpl::build(std::span<const ValueType> inputs) {
   network->ensure_built(inputs);
   if (!built_for.empty()) return;
   own_variables();
@@ -111,18 +114,18 @@ void Model::Impl::build(std::span<const ValueType> inputs) {
   }
 }
 
-void Model::Impl::own_variables() {
+void ModelImpl::own_variables() {
   for (const VariableRef& variable : network->variables()) {
     if (variable->owner.expired()) variable->owner = weak_from_this();
   }
 }
 
-void Model::Impl::build_if_known() {
+void ModelImpl::build_if_known() {
   const std::vector<ValueType> inputs = network->input_types();
   if (built_for.empty() && !inputs.empty()) build(inputs);
 }
 
-void Model::Impl::expect_built(const char* caller) {
+void ModelImpl::expect_built(const char* caller) {
   build_if_known();
   require(network->built(),
           "[{}] the model has no variables yet, since the shape of its input is not known: begin "
@@ -130,14 +133,14 @@ void Model::Impl::expect_built(const char* caller) {
           caller);
 }
 
-std::vector<Metric> Model::Impl::metrics() const {
+std::vector<Metric> ModelImpl::metrics() const {
   std::vector<Metric> all = {loss_mean};
   all.insert(all.end(), options.metrics.begin(), options.metrics.end());
   all.insert(all.end(), options.weighted_metrics.begin(), options.weighted_metrics.end());
   return all;
 }
 
-std::vector<VariableRef> Model::Impl::metric_variables() const {
+std::vector<VariableRef> ModelImpl::metric_variables() const {
   std::vector<VariableRef> all;
   for (const Metric& metric : metrics()) {
     const std::vector<VariableRef> own = metric->variables();
@@ -146,24 +149,24 @@ std::vector<VariableRef> Model::Impl::metric_variables() const {
   return all;
 }
 
-void Model::Impl::reset_metrics() {
+void ModelImpl::reset_metrics() {
   for (const VariableRef& variable : metric_variables()) {
     session().set(variable, Tensor(variable->dtype, variable->shape));
   }
 }
 
-std::vector<Tensor> Model::Impl::metric_state() {
+std::vector<Tensor> ModelImpl::metric_state() {
   std::vector<Tensor> state;
   for (const VariableRef& variable : metric_variables()) state.push_back(session().get(variable));
   return state;
 }
 
-void Model::Impl::set_metric_state(std::span<const Tensor> state) {
+void ModelImpl::set_metric_state(std::span<const Tensor> state) {
   std::size_t i = 0;
   for (const VariableRef& variable : metric_variables()) session().set(variable, state[i++]);
 }
 
-Logs Model::Impl::read_metrics() {
+Logs ModelImpl::read_metrics() {
   Logs logs;
   for (const Metric& metric : metrics()) {
     std::vector<Tensor> state;
@@ -192,7 +195,7 @@ Tensor weights_of(const Batch& batch, const std::map<std::int64_t, double>& clas
     const std::span<const T> values = labels.values<T>();
     const std::span<float> target = weights.values<float>();
     for (std::int64_t n = 0; n < size; ++n) {
-      // The class: the label itself, or the place of the largest of a row (one-hot).
+      // The class: the label itself or, for one-hot labels, the argmax of the row.
       std::int64_t label = 0;
       if (columns == 1) {
         label = static_cast<std::int64_t>(values[static_cast<std::size_t>(n)]);

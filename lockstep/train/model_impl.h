@@ -8,29 +8,29 @@
 
 #include "lockstep/train/checkpoint.h"
 #include "lockstep/train/model.h"
-#include "lockstep/train/session.h"
-#include "lockstep/train/step.h"
+#include "lockstep/train/model_step.h"
+#include "lockstep/train/strategy_impl.h"
 
 namespace lockstep {
 
 enum class LoadPurpose { Values, Resume };
 
-struct Model::Impl : VariableOwner, std::enable_shared_from_this<Model::Impl> {
-  explicit Impl(std::shared_ptr<Network> given) : network(std::move(given)) {}
+struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
+  explicit ModelImpl(std::shared_ptr<Network> given) : network(std::move(given)) {}
 
   std::shared_ptr<Network> network;
   bool compiled = false;
   CompileOptions options;
   Metric loss_mean = LossMean("loss");
-  std::shared_ptr<Session> current;  // made when something first needs memory
+  std::shared_ptr<Session> current;  // created when something first needs memory
   StepCache steps;
-  std::optional<Balancer> balancer;          // where pieces follow the replicas' speeds
-  std::int64_t most_rows = 0;                // of evaluation, where more did not fit; 0: any
+  std::optional<Balancer> balancer;          // if pieces are sized by the replicas' speed
+  std::int64_t most_rows = 0;                // that fit in an evaluation step; 0: no limit
   std::vector<ValueType> built_for;          // batch of 1
   bool stopping = false;                     // a callback asked fit to end
-  bool stopped_in_epoch = false;             // fit ends before the steps of its epoch are done
+  bool stopped_in_epoch = false;             // fit ends before the epoch's steps are done
   std::function<Progress()> progress;        // while fit runs
-  std::function<Attribution()> attribution;  // the same
+  std::function<Attribution()> attribution;  // while fit runs
 
   Session& session();
   std::shared_ptr<Session> new_session() const;
@@ -38,19 +38,23 @@ struct Model::Impl : VariableOwner, std::enable_shared_from_this<Model::Impl> {
   void move_to(std::shared_ptr<Session> session);
   StepRecipe recipe();
   bool scales_loss() const { return !options.optimizer.loss_scale_variables().empty(); }
-  // Steps that a loss scale has skipped so far.
+  // Steps skipped so far because gradients overflowed.
   std::int64_t skipped_steps();
-  // The step for a batch; UsageError where the mode needs a compiled model.
-  Step& step_for(StepMode mode, const Batch& batch, const char* caller);
-  // The plan of the first replica's step for a global batch of this signature.
-  const Plan& plan_of(const StepSignature& signature);
-  // How a batch is shared out between the replicas.
+  // What to compile and feed for a batch. Builds the model if needed; UsageError if the mode needs
+  // a compiled one.
+  StepRequest request_for(StepMode mode, const Batch& batch, const char* caller);
+  CompiledStep& step_for(const StepRequest& request) {
+    return compile_step(steps, session(), recipe(), request);
+  }
+  // The first rank's plan for a global batch.
+  const Plan& plan_of(ModelStep step);
+  // How a batch is split between the ranks of the world.
   std::vector<Piece> pieces_of(StepMode mode, std::int64_t samples);
   void expect_compiled(const char* caller) const;
   void build(std::span<const ValueType> inputs);
-  // Says on its variables that they are this model's, so that functions find their memory.
+  // Marks the variables as this model's, so that functions find their session.
   void own_variables();
-  // Where the shapes of the inputs are known without data, it is built at once; UsageError else.
+  // Builds the model if the input shapes are known without data; otherwise UsageError.
   void expect_built(const char* caller);
   void build_if_known();
 
@@ -61,28 +65,31 @@ struct Model::Impl : VariableOwner, std::enable_shared_from_this<Model::Impl> {
   void set_metric_state(std::span<const Tensor> state);
   Logs read_metrics();
 
-  // Makes the optimizer's slots where no training step was traced yet.
+  // Creates the optimizer's slots if no training step has been traced yet.
   void make_slots();
   NamedVariables checkpoint_variables(bool with_metrics);
   TensorFile gather(const NamedVariables& variables, const char* kind);
-  // Writes a checkpoint, or the weights alone. Where `keep_good`, a state with values that are not
-  // finite goes beside the file (not_finite_name), and what the file holds stays.
+  // Writes a checkpoint, or only the weights. With `keep_good`, a state with values that are not
+  // finite goes to another file (not_finite_name), and the existing one is kept.
   struct SaveOptions {
     bool weights_only = false;
     bool keep_good = false;
   };
   void save(const std::filesystem::path& file, const SaveOptions& options);
-  // Checks the whole file before it sets anything. Returns where it was written, if inside fit. To
-  // resume, it must have been written inside fit and under the seed that the model has, and
-  // `accept` may refuse it.
+  // Checks the whole file before it sets anything. Returns the progress if the file was written
+  // inside fit. To resume, it must have been written inside fit with the same seed as the model's,
+  // and `accept` may throw to reject it.
   std::optional<Progress> load(const std::filesystem::path& file, LoadPurpose purpose,
                                const std::function<void(const Progress&)>& accept = {});
 };
 
-// Weights of the samples of a batch under class weights, times those it has.
+ModelImpl& impl_of(const Model& model);
+Model model_of(std::shared_ptr<ModelImpl> impl);
+
+// The sample weights of a batch multiplied by the class weights.
 Tensor weights_of(const Batch& batch, const std::map<std::int64_t, double>& class_weight);
 
-// The data set behind fit and evaluate on tensors: samples (x…, y[, weight]), one an element.
+// The data set for fit and evaluate on tensors: one sample (x…, y[, weight]) per element.
 Dataset samples_of(const std::vector<Tensor>& x, const Tensor& y, const Tensor& sample_weight,
                    const char* caller);
 

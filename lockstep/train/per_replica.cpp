@@ -28,9 +28,32 @@ PerReplica::PerReplica(std::vector<Tensor> values, std::vector<Tensor> weights)
          weights_.size(), values_.size());
 }
 
+PerReplica::PerReplica(std::shared_ptr<PendingResults> results, std::size_t value,
+                       std::optional<std::size_t> weight)
+    : pending_(std::move(results)), value_(value), weight_(weight) {}
+
+void PerReplica::read() const {
+  if (pending_ == nullptr) return;
+  std::vector<Tensor> values = pending_->read(value_);
+  if (weight_) weights_ = pending_->read(*weight_);
+  values_ = std::move(values);
+  pending_ = nullptr;
+}
+
+const std::vector<Tensor>& PerReplica::values() const {
+  read();
+  return values_;
+}
+
+const std::vector<Tensor>& PerReplica::weights() const {
+  read();
+  return weights_;
+}
+
 const Tensor& PerReplica::at(int replica) const {
   require(defined(), "[per replica] there is no value");
-  if (shared()) return values_.front();
+  read();
+  if (values_.size() == 1) return values_.front();
   require(replica >= 0 && static_cast<std::size_t>(replica) < values_.size(),
           "[per replica] there are values of {} replicas, but none of replica {}", values_.size(),
           replica);
@@ -56,17 +79,18 @@ Reduced reduce_values(ReduceOp op, const PerReplica& values, int replicas,
   double weight = 0;
   for (int r = 0; r < replicas; ++r) {
     const Tensor& value = values.at(r);
-    const bool alike = options.axis ? value.shape().rank() == first.shape().rank() &&
-                                          value.shape().with(0, 0) == first.shape().with(0, 0)
-                                    : value.shape() == first.shape();
-    require(alike, "[reduce] the values have the shapes {} and {}{}", first.shape(), value.shape(),
-            options.axis ? "" : ": use axis = 0 to reduce over samples");
+    const bool same_shape = options.axis ? value.shape().rank() == first.shape().rank() &&
+                                               value.shape().with(0, 0) == first.shape().with(0, 0)
+                                         : value.shape() == first.shape();
+    require(same_shape, "[reduce] the values have the shapes {} and {}{}", first.shape(),
+            value.shape(), options.axis ? "" : ": use axis = 0 to reduce over samples");
     if (value.elements() > 0) {
       dispatch(value.dtype(), [&](auto zero) { add_rows<decltype(zero)>(value, sums); });
     }
     rows += options.axis ? static_cast<double>(value.shape()[0]) : 1.0;
     if (!values.weights().empty()) {
-      weight += values.weights()[values.shared() ? 0 : static_cast<std::size_t>(r)].item();
+      weight +=
+          values.weights()[values.weights().size() == 1 ? 0 : static_cast<std::size_t>(r)].item();
     }
   }
   if (op == ReduceOp::Mean) {

@@ -1,6 +1,8 @@
-// PerReplica: a value of which every replica has its own; and how such values become one.
+// PerReplica: a value that differs between replicas, and how to reduce or gather it.
 #pragma once
 
+#include <cstddef>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -10,31 +12,50 @@ namespace lockstep {
 
 enum class ReduceOp { Sum, Mean };
 
-// One tensor a replica, in their order, on the host; or one that all share. A loss keeps the weight
-// beside its sum, so that its mean is that of all samples.
+// Results of a step that may still be running.
+class PendingResults {
+ public:
+  virtual ~PendingResults() = default;
+  // One result of every replica, on the host. Waits for the step; throws its error if it failed.
+  virtual std::vector<Tensor> read(std::size_t result) = 0;
+};
+
+// One tensor per replica of this worker, in order, on the host; or one that all share. A loss keeps
+// its weight next to its sum, so that its mean is the mean over all samples. If it is the result of
+// a step that is still in flight, the first read waits for the step.
 class PerReplica {
  public:
   PerReplica() = default;
-  // The same on all replicas.
-  PerReplica(Tensor value) : values_{std::move(value)} {}  // NOLINT: a tensor is such a value
+  // The same value on all replicas.
+  PerReplica(Tensor value)  // NOLINT: implicit
+      : shared_(true), values_{std::move(value)} {}
   explicit PerReplica(std::vector<Tensor> values, std::vector<Tensor> weights = {});
+  // Result number `value` of a step and, for a loss, the number of the result that is its weight.
+  PerReplica(std::shared_ptr<PendingResults> results, std::size_t value,
+             std::optional<std::size_t> weight);
 
-  bool defined() const { return !values_.empty(); }
-  // Of a replica; UsageError where there are not so many.
+  bool defined() const { return pending_ != nullptr || !values_.empty(); }
+  // The value of one replica; UsageError if there is no such replica.
   const Tensor& at(int replica) const;
-  const std::vector<Tensor>& values() const { return values_; }
-  const std::vector<Tensor>& weights() const { return weights_; }  // of a loss; else none
-  bool shared() const { return values_.size() == 1; }
+  const std::vector<Tensor>& values() const;
+  const std::vector<Tensor>& weights() const;  // of a loss; otherwise empty
+  bool shared() const { return shared_; }
 
  private:
-  std::vector<Tensor> values_;
-  std::vector<Tensor> weights_;
+  void read() const;
+
+  mutable std::shared_ptr<PendingResults> pending_;  // until it is read
+  bool shared_ = false;
+  std::size_t value_ = 0;
+  std::optional<std::size_t> weight_;
+  mutable std::vector<Tensor> values_;
+  mutable std::vector<Tensor> weights_;
 };
 
-// What reduce gives: a tensor, or, where it has one element, a number.
+// The result of reduce: a tensor, or a number if it has one element.
 struct Reduced {
   Tensor value;
-  operator double() const { return value.item(); }  // NOLINT: as users read it
+  operator double() const { return value.item(); }  // NOLINT: implicit
   operator Tensor() const { return value; }         // NOLINT
 };
 
@@ -42,12 +63,12 @@ struct ReduceValuesOptions {
   std::optional<int> axis = {};  // 0: also over the samples of each value
 };
 
-// The sum or mean over the replicas, element by element; the mean of a loss is its sum over its
-// weight. With axis = 0 the samples are added up too, and the mean divides by their true number,
-// whatever the sizes of the pieces.
+// The sum or mean over the replicas, element by element; the mean of a loss is its sum divided by
+// its weight. With axis = 0 the samples are added up as well, and the mean divides by their actual
+// number, whatever the sizes of the pieces.
 Reduced reduce_values(ReduceOp op, const PerReplica& values, int replicas,
                       const ReduceValuesOptions& options = {});
-// The values one behind the other along an axis.
+// Concatenates the values along an axis.
 Tensor gather_values(const PerReplica& values, int axis = 0);
 
 }  // namespace lockstep

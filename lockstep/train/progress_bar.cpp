@@ -1,5 +1,5 @@
-// ProgressBar: a line an epoch. It looks at the clock at every step and does anything else at most
-// ten times a second, so that steps do not feel it.
+// ProgressBar: one line per epoch. It reads the clock at every step and does anything else at most
+// ten times per second, so that it does not slow down training.
 #include <algorithm>
 #include <ostream>
 
@@ -21,7 +21,7 @@ std::string minutes(double seconds) {
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
-// loss 0.3142  accuracy 0.8750: what is measured, without what is said elsewhere in the line.
+// loss 0.3142  accuracy 0.8750: the logs that are not shown elsewhere in the line.
 std::string numbers(const Logs& logs) {
   std::string text;
   for (const auto& [name, value] : logs.items()) {
@@ -50,7 +50,7 @@ class ProgressBarCallback final : public Callback {
     samples_before_ = -1;
   }
 
-  bool looks_at_model(const Model&, std::int64_t) override {
+  bool needs_sync(const Model&, std::int64_t) override {
     const std::int64_t passed = now_ns() - drawn_ns_;
     return due_ = options_.while_epoch_runs &&
                   passed >= (options_.terminal ? kRedrawNs : kPlainLineNs);
@@ -79,7 +79,7 @@ class ProgressBarCallback final : public Callback {
     write("warning: " + message, /*last=*/true);
   }
 
-  // The line of an epoch that was interrupted stays.
+  // Keeps the line of an interrupted epoch.
   void on_train_end(Model&) override {
     if (drawn_ > 0) stream_ << std::endl;
     drawn_ = 0;
@@ -107,7 +107,7 @@ class ProgressBarCallback final : public Callback {
                        all);
   }
 
-  // Each once in a training, above the line of the epoch.
+  // Prints each remark once per training, above the line of the epoch.
   void write_remarks(const Model& model) {
     for (const std::string& remark : model.remarks()) {
       if (std::ranges::find(remarked_, remark) != remarked_.end()) continue;
@@ -116,7 +116,7 @@ class ProgressBarCallback final : public Callback {
     }
   }
 
-  // On a terminal, over the line before, whose rest is blanked out.
+  // On a terminal, overwrites the previous line and blanks out what is left of it.
   void write(const std::string& line, bool last) {
     if (options_.terminal) {
       const std::size_t rest = drawn_ > line.size() ? drawn_ - line.size() : 0;
@@ -139,7 +139,7 @@ class ProgressBarCallback final : public Callback {
   std::int64_t epoch_ = 0;
   std::int64_t begin_ns_ = 0;
   std::int64_t drawn_ns_ = 0;
-  bool due_ = false;                  // a line, behind this step
+  bool due_ = false;                  // a line, after this step
   std::int64_t samples_before_ = -1;  // samples that a resumed epoch had before this call
   std::size_t drawn_ = 0;
 };

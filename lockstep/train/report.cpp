@@ -1,5 +1,5 @@
-// History::report: where the time went, and what to do about it. Advice is given only for what it
-// would change, and only what its reader can do: a program's user has flags, not options in C++.
+// History::report: where the time went, and what to do about it. Advice is given only if it would
+// make a difference and its reader can follow it: a program's user has flags, not C++ options.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kWorthNaming = 0.05;
 constexpr double kMuch = 0.15;
-// Fewer steps say little about what a step costs.
+// With fewer steps the timings are not reliable.
 constexpr std::int64_t kEnoughSteps = 50;
 
 std::string percent(double share) {
@@ -39,7 +39,7 @@ class Advice {
   }
 
  private:
-  // `cpp` for those who write a program, `flags` for those who run ours.
+  // `cpp` is for readers who write a program, `flags` for users of ours.
   const char* either(const char* cpp, const char* flags) const { return program_ ? flags : cpp; }
 
   void non_finite_loss() {
@@ -61,7 +61,7 @@ class Advice {
         either(".precision = \"mixed_bfloat16\"", "--precision mixed_bfloat16"));
   }
 
-  // The replica that the others waited for, where they waited long enough to speak of it.
+  // The replica that the others waited for, if they waited long enough to matter.
   void slow_replica() {
     const std::vector<ReplicaTime>& replicas = history_.replicas;
     if (replicas.size() < 2) return;

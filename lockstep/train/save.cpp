@@ -1,4 +1,4 @@
-// Model's files: save, load, and what they share with fit.
+// Saving and loading models, and what it shares with fit.
 #include <algorithm>
 
 #include "lockstep/base/error.h"
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-void Model::Impl::make_slots() {
+void ModelImpl::make_slots() {
   Graph scratch;
   const std::vector<VariableRef> parameters = network->trainable_variables();
   if (parameters.empty()) return;
@@ -16,7 +16,7 @@ void Model::Impl::make_slots() {
   options.optimizer.apply(scratch, parameters, stand_ins, scratch.scalar(1.0));
 }
 
-NamedVariables Model::Impl::checkpoint_variables(bool with_metrics) {
+NamedVariables ModelImpl::checkpoint_variables(bool with_metrics) {
   NamedVariables variables = with_names(network->variables());
   const auto append = [&](const std::vector<VariableRef>& more, std::string_view prefix) {
     for (auto& entry : with_names(more, prefix)) variables.push_back(std::move(entry));
@@ -30,7 +30,7 @@ NamedVariables Model::Impl::checkpoint_variables(bool with_metrics) {
   return variables;
 }
 
-TensorFile Model::Impl::gather(const NamedVariables& variables, const char* kind) {
+TensorFile ModelImpl::gather(const NamedVariables& variables, const char* kind) {
   TensorFile contents;
   for (const auto& [name, variable] : variables) {
     contents.tensors[name] = session().get(variable);
@@ -43,8 +43,8 @@ TensorFile Model::Impl::gather(const NamedVariables& variables, const char* kind
   return contents;
 }
 
-std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, LoadPurpose purpose,
-                                          const std::function<void(const Progress&)>& accept) {
+std::optional<Progress> ModelImpl::load(const std::filesystem::path& file, LoadPurpose purpose,
+                                        const std::function<void(const Progress&)>& accept) {
   expect_built("load");
   const TensorFile contents = load_tensors(file);
   expect_checkpoint(contents, file);
@@ -61,7 +61,7 @@ std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, Loa
             "would not go on as it was; compile with that seed, or use model.load",
             file.string(), saved == contents.metadata.end() ? "(none)" : saved->second, seed);
   }
-  // Metrics are of the epoch that goes on; who only wants the values may have others.
+  // Only a run that resumes in mid-epoch needs the metrics; otherwise the model's may differ.
   const bool goes_on = purpose == LoadPurpose::Resume && where->mid_epoch();
   const NamedVariables variables = checkpoint_variables(goes_on);
   expect_fit(contents, variables, file);
@@ -74,7 +74,7 @@ std::optional<Progress> Model::Impl::load(const std::filesystem::path& file, Loa
   return where;
 }
 
-void Model::Impl::save(const std::filesystem::path& file, const SaveOptions& options) {
+void ModelImpl::save(const std::filesystem::path& file, const SaveOptions& options) {
   expect_built(options.weights_only ? "save_weights" : "save");
   const PhaseScope checkpoint(session().phases(), Phase::Checkpoint);
   TensorFile contents;
@@ -86,7 +86,8 @@ void Model::Impl::save(const std::filesystem::path& file, const SaveOptions& opt
     if (where) write_progress(*where, contents);
   }
   const bool aside = options.keep_good && !first_not_finite(contents).empty();
-  save_safetensors(aside ? not_finite_name(file) : file, contents);
+  session().world().on_chief(
+      [&] { save_safetensors(aside ? not_finite_name(file) : file, contents); });
 }
 
 void Model::save_weights(const std::filesystem::path& file) const {

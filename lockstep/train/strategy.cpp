@@ -1,36 +1,77 @@
 #include "lockstep/train/strategy.h"
 
+#include <cstring>
+#include <sstream>
+
 #include "lockstep/base/error.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/train/function.h"
-#include "lockstep/train/replicas.h"
+#include "lockstep/train/strategy_impl.h"
 
 namespace lockstep {
 namespace {
 
-std::shared_ptr<Replicas> make_replicas(const MirroredOptions& options) {
+std::shared_ptr<World> make_world(const MirroredOptions& options) {
   require(options.logical_cpus >= 0, "[strategy] logical_cpus is {}; it must not be negative",
           options.logical_cpus);
   if (options.devices.empty() && options.logical_cpus == 0) {
     const GpuInventory inventory = find_gpus();
     if (!inventory.gpus.empty()) {
-      ReplicaOptions replicas{
+      WorldOptions world{
           .buckets = options.buckets, .timeout = options.timeout, .cuda = options.cuda};
       for (const Gpu& gpu : inventory.gpus) {
-        replicas.devices.push_back(fmt::format("cuda:{}", gpu.index));
+        world.devices.push_back(fmt::format("cuda:{}", gpu.index));
       }
-      return std::make_shared<Replicas>(replicas);
+      return std::make_shared<World>(world);
     }
   }
-  // Alone on all cores there is nothing that a thread of its own would be good for.
+  // A single replica on all cores does not need a thread of its own.
   const bool alone =
       options.devices.empty() || options.devices == std::vector<std::string>{"cpu:0"};
-  if (alone && options.logical_cpus <= 1) return std::make_shared<Replicas>(nullptr);
-  return std::make_shared<Replicas>(ReplicaOptions{.devices = options.devices,
-                                                   .logical_cpus = options.logical_cpus,
-                                                   .buckets = options.buckets,
-                                                   .timeout = options.timeout,
-                                                   .cuda = options.cuda});
+  if (alone && options.logical_cpus <= 1) return std::make_shared<World>(nullptr);
+  return std::make_shared<World>(WorldOptions{.devices = options.devices,
+                                              .logical_cpus = options.logical_cpus,
+                                              .buckets = options.buckets,
+                                              .timeout = options.timeout,
+                                              .cuda = options.cuda});
+}
+
+// A tensor as bytes: its shape, then its elements.
+std::string encode(const Tensor& tensor) {
+  std::string bytes = fmt::format("{}\n", fmt::join(tensor.shape().dims(), " "));
+  bytes.append(reinterpret_cast<const char*>(tensor.raw()), tensor.bytes());
+  return bytes;
+}
+
+// Decodes a tensor from the front of the bytes and removes it.
+Tensor decode(DType dtype, std::string_view& bytes) {
+  const std::size_t end = bytes.find('\n');
+  std::istringstream text{std::string(bytes.substr(0, end))};
+  std::vector<std::int64_t> dims;
+  for (std::int64_t dim = 0; text >> dim;) dims.push_back(dim);
+  Tensor tensor(dtype, Shape(std::move(dims)));
+  std::memcpy(tensor.raw(), bytes.data() + end + 1, tensor.bytes());
+  bytes.remove_prefix(end + 1 + tensor.bytes());
+  return tensor;
+}
+
+// The tensors of all workers' replicas, in the order of the replicas.
+std::vector<Tensor> of_all_ranks(World& world, const std::vector<Tensor>& mine) {
+  if (mine.empty()) return {};
+  std::string bytes;
+  for (const Tensor& value : mine) bytes += encode(value);
+  std::vector<Tensor> all;
+  for (const std::string& theirs : world.exchange(bytes)) {
+    for (std::string_view rest = theirs; !rest.empty();) {
+      all.push_back(decode(mine.front().dtype(), rest));
+    }
+  }
+  return all;
+}
+
+PerReplica of_all_ranks(World& world, const PerReplica& values) {
+  if (world.workers() == 1 || !values.defined() || values.shared()) return values;
+  return PerReplica(of_all_ranks(world, values.values()), of_all_ranks(world, values.weights()));
 }
 
 MirroredOptions with_devices(std::vector<std::string> devices, MirroredOptions options) {
@@ -42,23 +83,32 @@ MirroredOptions with_devices(std::vector<std::string> devices, MirroredOptions o
 
 }  // namespace
 
+Strategy::Strategy(StrategyImpl impl)
+    : impl_(std::make_shared<const StrategyImpl>(std::move(impl))) {}
+
+const StrategyImpl& impl_of(const Strategy& strategy) {
+  return *strategy.impl_;
+}
+
 int Strategy::num_replicas_in_sync() const {
   require(defined(), "[strategy] this strategy is empty: make one, such as MirroredStrategy()");
-  return impl_->replicas->size();
+  return impl_->world->size();
 }
 
 std::vector<std::string> Strategy::devices() const {
   require(defined(), "[strategy] this strategy is empty: make one, such as MirroredStrategy()");
-  return impl_->replicas->names();
+  return impl_->world->names();
 }
 
 Reduced Strategy::reduce(ReduceOp op, const PerReplica& values,
                          const ReduceValuesOptions& options) const {
-  return reduce_values(op, values, num_replicas_in_sync(), options);
+  require(defined(), "[strategy] this strategy is empty: make one, such as MirroredStrategy()");
+  return reduce_values(op, of_all_ranks(*impl_->world, values), num_replicas_in_sync(), options);
 }
 
 Tensor Strategy::gather(const PerReplica& values, int axis) const {
-  return gather_values(values, axis);
+  require(defined(), "[strategy] this strategy is empty: make one, such as MirroredStrategy()");
+  return gather_values(of_all_ranks(*impl_->world, values), axis);
 }
 
 std::vector<PerReplica> Strategy::run_all(Function& f,
@@ -74,7 +124,7 @@ std::int64_t InputContext::per_replica_batch_size(std::int64_t global_batch_size
 }
 
 MirroredStrategy::MirroredStrategy(MirroredOptions options)
-    : Strategy({.replicas = make_replicas(options),
+    : Strategy({.world = make_world(options),
                 .balance = options.balance,
                 .check_replicas_every = options.check_replicas_every}) {}
 
@@ -82,7 +132,7 @@ MirroredStrategy::MirroredStrategy(DeviceNames devices, MirroredOptions options)
     : MirroredStrategy(with_devices(std::move(devices.values), std::move(options))) {}
 
 OneDeviceStrategy::OneDeviceStrategy(OneDeviceOptions options)
-    : Strategy({.replicas = make_replicas(
+    : Strategy({.world = make_world(
                     {.devices = {options.device}, .logical_cpus = options.logical_cpus})}) {}
 
 }  // namespace lockstep

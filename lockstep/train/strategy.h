@@ -1,6 +1,6 @@
-// Strategies: on which devices a model is trained, and how its copies work together. Names follow
-// tf.distribute; there is no scope to enter: a strategy is handed to compile, or asked for a
-// function.
+// Strategies: which devices train a model, and how its replicas work together. Names follow
+// tf.distribute, but there is no scope to enter: pass the strategy to compile, or make a function
+// with it.
 //
 //   ls::MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}});
 //   model.compile({.strategy = strategy, .optimizer = ls::Adam(), .loss = …});
@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/kernels/kernel.h"
-#include "lockstep/strategy/balance.h"
-#include "lockstep/strategy/buckets.h"
+#include "lockstep/distribute/balance.h"
+#include "lockstep/distribute/buckets.h"
+#include "lockstep/kernels/cuda_options.h"
 #include "lockstep/train/per_replica.h"
 
 namespace lockstep {
@@ -25,22 +25,21 @@ namespace lockstep {
 class Dataset;
 class Function;
 struct FunctionOptions;
-class Replicas;
-class Session;
+struct StrategyImpl;
 class DistributedBatches;
 template <std::size_t Parts>
 class DistributedDataset;
 
-// What a function that makes the data set of a worker is told, as tf.distribute tells it.
+// The argument of a function that makes a worker's data set, as in tf.distribute.
 struct InputContext {
   int num_input_pipelines = 1;
   int input_pipeline_id = 0;
   int num_replicas_in_sync = 1;
-  // The batch of a replica where this is the global one; UsageError where it does not divide.
+  // The global batch size divided by the number of replicas; UsageError if it is not divisible.
   std::int64_t per_replica_batch_size(std::int64_t global_batch_size) const;
 };
 
-// A handle; copies are the same strategy.
+// A handle: copies refer to the same strategy.
 class Strategy {
  public:
   Strategy() = default;
@@ -49,69 +48,61 @@ class Strategy {
   int num_replicas_in_sync() const;
   std::vector<std::string> devices() const;
 
-  // A step of the user's own, traced once for each signature and run on every replica (function.h).
-  // The models whose variables it uses then live on this strategy's devices.
+  // A user-defined step, traced once per signature and run on every replica (function.h). The
+  // models whose variables it uses move to this strategy's devices.
   template <class F>
   Function function(F f) const;
   template <class F>
   Function function(F f, const FunctionOptions& options) const;
-  // Runs it, each replica with its own arguments (a plain tensor: all with the same), and gives its
-  // result; run_all for a function with several.
+  // Runs it, each replica with its own arguments (a plain tensor goes to all of them), and returns
+  // its result. Use run_all for a function with several results.
   template <class... Arguments>
   PerReplica run(Function& f, const Arguments&... arguments) const;
   std::vector<PerReplica> run_all(Function& f, const std::vector<PerReplica>& arguments) const;
 
-  // Splits batches of the global size evenly over the replicas (distributed.h), `Parts` tensors
-  // each:
+  // Splits global batches of `Parts` tensors evenly over the replicas (distributed.h):
   //   for (auto& [images, labels] : strategy.distribute(batches)) …
   template <std::size_t Parts = 2>
   DistributedDataset<Parts> distribute(const Dataset& batches) const;
-  // The same for batches of the size of a replica, which are dealt out as they are.
+  // The same for per-replica batches, which are handed to the replicas whole.
   template <std::size_t Parts = 2>
   DistributedDataset<Parts> distribute_from_function(
       const std::function<Dataset(const InputContext&)>& f) const;
 
-  // One value from those of the replicas.
+  // One value from those of all replicas. With several workers, all of them must call it.
   Reduced reduce(ReduceOp op, const PerReplica& values,
                  const ReduceValuesOptions& options = {}) const;
   Tensor gather(const PerReplica& values, int axis = 0) const;
 
-  struct Impl {
-    std::shared_ptr<Replicas> replicas;
-    Balance balance = Balance::Even;
-    std::int64_t check_replicas_every = 0;
-    mutable std::shared_ptr<Session> session = {};  // of its functions
-  };
-  const Impl& impl() const { return *impl_; }
-
  protected:
-  explicit Strategy(Impl impl) : impl_(std::make_shared<const Impl>(std::move(impl))) {}
+  explicit Strategy(StrategyImpl impl);
 
  private:
-  std::shared_ptr<const Impl> impl_;
+  friend const StrategyImpl& impl_of(const Strategy& strategy);  // strategy_impl.h
+  std::shared_ptr<const StrategyImpl> impl_;
 };
 
 struct MirroredOptions {
-  // "cuda:0", "cuda:1": GPUs, a replica each; "cuda:0/0", "cuda:0/1": replicas that share one, to
-  // try things out. "cpu:0", "cpu:1": logical devices that split the machine's cores between them.
-  // None: every GPU there is; on a machine without GPUs one replica on all cores.
+  // "cuda:0", "cuda:1": GPUs, one replica each; "cuda:0/0", "cuda:0/1": replicas that share a GPU,
+  // for trying things out. "cpu:0", "cpu:1": logical devices that split the machine's cores.
+  // None: all GPUs; on a machine without GPUs, one replica on all cores.
   std::vector<std::string> devices = {};
-  // Into how many logical devices the cores are split; 0: as the names need. Without names the one
-  // replica gets the first of them.
+  // The number of logical devices that the cores are split into; 0: as many as the names need.
+  // Without names, the only replica gets the first of them.
   int logical_cpus = 0;
-  // Auto: pieces of a batch follow the measured speed of each replica.
+  // Auto: the pieces of a batch are sized by the measured speed of each replica.
   Balance balance = Balance::Even;
-  // Sizes of what gradients travel in; 0: from measured latency and bandwidth.
+  // Sizes of the gradient buckets; 0: chosen from measured latency and bandwidth.
   BucketSizes buckets = {};
-  // Compares the variables of all replicas, bit by bit, every so many training steps; 0: never.
+  // Compares the variables of all replicas bit by bit at this interval of steps; 0: never.
   std::int64_t check_replicas_every = 0;
-  // How long a replica waits for another one before it gives up.
+  // How long a replica waits for another before it fails.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  // Of GPUs: whether f32 products may take TF32, and where measured choices of algorithms are kept.
+  // For GPUs: whether f32 products may use TF32, and where autotuned algorithms are stored.
   CudaKernelOptions cuda = {};
 };
 
-// Names of devices as an argument: {"cpu:0", "cpu:1"}.
+// Device names as an argument: {"cpu:0", "cpu:1"}.
 struct DeviceNames {
   template <std::convertible_to<std::string>... Name>
   requires(sizeof...(Name) > 0) DeviceNames(const Name&... names) : values{names...} {}  // NOLINT
@@ -119,8 +110,8 @@ struct DeviceNames {
   std::vector<std::string> values;
 };
 
-// One model on several devices of a machine: each replica works on its piece of every batch,
-// gradients are added up, and all make the same step.
+// One model on several devices of one machine: each replica computes the gradients of its piece of
+// every batch, they are all-reduced, and all replicas apply the same update.
 struct MirroredStrategy : Strategy {
   explicit MirroredStrategy(MirroredOptions options = {});
   explicit MirroredStrategy(DeviceNames devices, MirroredOptions options = {});

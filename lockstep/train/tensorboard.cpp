@@ -1,4 +1,4 @@
-// TensorBoard: the logs of every epoch as scalars, under the tags that Keras gives them.
+// TensorBoard: the logs of every epoch as scalars, under the same tags as in Keras.
 #include <memory>
 
 #include "lockstep/base/error.h"
@@ -26,7 +26,7 @@ class TensorBoardCallback final : public Callback {
     train_->flush();
   }
 
-  bool looks_at_model(const Model& model, std::int64_t) override {
+  bool needs_sync(const Model& model, std::int64_t) override {
     return due_ = options_.update_steps != 0 && model.step() % options_.update_steps == 0;
   }
 
@@ -55,7 +55,7 @@ class TensorBoardCallback final : public Callback {
 
  private:
   TensorBoardOptions options_;
-  bool due_ = false;  // behind this step
+  bool due_ = false;  // after this step
   std::unique_ptr<EventWriter> train_;
   std::unique_ptr<EventWriter> validation_;
 };

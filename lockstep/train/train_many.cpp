@@ -1,6 +1,6 @@
-// train_many: the checks before anything starts, and a thread for each device that takes job after
-// job. These threads wait for their replica and read its input, so they are kept on no core: only
-// the replica's own thread is.
+// train_many: the checks before anything starts, and one thread per device that takes job after
+// job. These threads only wait for their replica and read its input, so they are not pinned to a
+// core: only the replica's own thread is.
 #include "lockstep/train/train_many.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/train/job_board.h"
+#include "lockstep/train/job_queue.h"
 #include "lockstep/train/model_impl.h"
 
 namespace lockstep {
@@ -29,7 +29,7 @@ void name_jobs(std::vector<TrainJob>& jobs) {
 }
 
 void expect_ready(const TrainJob& job) {
-  const Model::Impl& impl = job.model.impl();
+  const ModelImpl& impl = impl_of(job.model);
   require(
       impl.compiled,
       "[train_many] the model of '{}' is not compiled: call compile({{.optimizer = ..., .loss = "
@@ -42,10 +42,10 @@ void expect_ready(const TrainJob& job) {
           job.name, impl.options.strategy.defined() ? "a strategy" : "a device");
 }
 
-// What one thread changes while it trains, and no other may touch: which job has it.
+// Which job owns each object that its thread changes during training and no other thread may use.
 class Owners {
  public:
-  // UsageError where another job has it already. Within one job it may stand several times.
+  // UsageError if another job already owns it. The same job may claim it several times.
   void claim(const void* what, const TrainJob& job, const std::string& name) {
     const auto [place, is_new] = owners_.try_emplace(what, &job);
     require(is_new || place->second == &job,
@@ -65,7 +65,7 @@ class Owners {
 void expect_independent(const std::vector<TrainJob>& jobs) {
   Owners owners;
   for (const TrainJob& job : jobs) {
-    const Model::Impl& impl = job.model.impl();
+    const ModelImpl& impl = impl_of(job.model);
     owners.claim(&impl, job, "model");
     owners.claim_layers(*impl.network, job);
     owners.claim(impl.options.optimizer.iterations().get(), job, "optimizer");
@@ -75,9 +75,9 @@ void expect_independent(const std::vector<TrainJob>& jobs) {
   }
 }
 
-// A device each, with the thread that runs it; those that there is a job for.
-std::vector<std::shared_ptr<Replicas>> make_devices(const TrainManyOptions& options,
-                                                    std::size_t jobs) {
+// One world per device, with the thread that runs it; no more than there are jobs.
+std::vector<std::shared_ptr<World>> make_devices(const TrainManyOptions& options,
+                                                 std::size_t jobs) {
   require(options.logical_cpus >= 0, "[train_many] logical_cpus is {}; it must not be negative",
           options.logical_cpus);
   std::vector<std::string> names = options.devices;
@@ -91,10 +91,10 @@ std::vector<std::shared_ptr<Replicas>> make_devices(const TrainManyOptions& opti
   require(std::set(names.begin(), names.end()).size() == names.size(),
           "[train_many] a device is named twice in {}", fmt::join(names, ", "));
   const int cpus = options.logical_cpus > 0 ? options.logical_cpus : logical_cpus_for(names);
-  std::vector<std::shared_ptr<Replicas>> devices;
+  std::vector<std::shared_ptr<World>> devices;
   for (const std::string& name : names) {
     devices.push_back(
-        std::make_shared<Replicas>(ReplicaOptions{.devices = {name}, .logical_cpus = cpus}));
+        std::make_shared<World>(WorldOptions{.devices = {name}, .logical_cpus = cpus}));
   }
   if (devices.size() > jobs) devices.resize(jobs);
   return devices;
@@ -106,13 +106,13 @@ std::vector<std::string> names_of(std::span<const TrainJob> jobs) {
   return names;
 }
 
-std::vector<std::string> names_of(std::span<const std::shared_ptr<Replicas>> devices) {
+std::vector<std::string> names_of(std::span<const std::shared_ptr<World>> devices) {
   std::vector<std::string> names;
   for (const auto& device : devices) names.push_back(device->device(0).name());
   return names;
 }
 
-// Loss and metrics, of whichever epoch was the last; in the order in which the results name them.
+// Names of the losses and metrics of the last epochs, in the order in which they appear.
 std::vector<std::string> numbers_of(std::span<const TrainResult> results) {
   std::vector<std::string> names;
   for (const TrainResult& result : results) {
@@ -125,7 +125,7 @@ std::vector<std::string> numbers_of(std::span<const TrainResult> results) {
   return names;
 }
 
-// A number of a table: four decimals, or, where these would hide it, four digits.
+// A number in a table: four decimals, or scientific if it is very small or large.
 std::string cell_of(const std::optional<double>& value) {
   if (!value) return "-";
   const double size = std::abs(*value);
@@ -133,14 +133,14 @@ std::string cell_of(const std::optional<double>& value) {
   return plain ? fmt::format("{:.4f}", *value) : fmt::format("{:.3e}", *value);
 }
 
-// Names and messages take one line of the table, whatever is in them.
+// Replaces control characters: a name or message must fit in one line of the table.
 std::string on_one_line(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < 0x20; }, ' ');
   return text;
 }
 
-// Characters, not bytes: what fmt counts where it fills up a column.
+// Counts characters, not bytes, as fmt does when it pads a column.
 std::size_t columns_of(const std::string& text) {
   return static_cast<std::size_t>(
       std::ranges::count_if(text, [](unsigned char c) { return (c & 0xC0) != 0x80; }));
@@ -148,10 +148,10 @@ std::size_t columns_of(const std::string& text) {
 
 struct TableLine {
   std::vector<std::string> cells;
-  std::string error = {};  // in place of the cells behind the name and the device
+  std::string error = {};  // replaces the cells after name and device
 };
 
-constexpr std::size_t kTextCells = 2;  // name and device, to the left; numbers stand to the right
+constexpr std::size_t kTextCells = 2;  // name and device, left-aligned; numbers are right-aligned
 
 TableLine line_of(const TrainResult& result, std::span<const std::string> numbers) {
   TableLine line{.cells = {on_one_line(result.name), result.device}};
@@ -169,10 +169,10 @@ TableLine line_of(const TrainResult& result, std::span<const std::string> number
   return line;
 }
 
-// One call of train_many. However it ends, no thread is left behind.
+// One call of train_many. However it ends, all its threads are joined.
 class Run {
  public:
-  Run(std::vector<TrainJob> jobs, std::vector<std::shared_ptr<Replicas>> devices)
+  Run(std::vector<TrainJob> jobs, std::vector<std::shared_ptr<World>> devices)
       : jobs_(std::move(jobs)),
         devices_(std::move(devices)),
         board_(names_of(jobs_), names_of(devices_)) {}
@@ -209,27 +209,27 @@ class Run {
     }
   }
 
-  History train(std::size_t job, const std::shared_ptr<Replicas>& device) {
+  History train(std::size_t job, const std::shared_ptr<World>& device) {
     Model& model = jobs_[job].model;
-    place(model.impl(), device);
+    place(impl_of(model), device);
     FitOptions options = jobs_[job].fit;
-    options.verbose = 0;  // the board shows all jobs
+    options.verbose = 0;  // the queue shows all jobs
     options.callbacks.push_back(board_.callback(job));
     return model.fit(jobs_[job].batches, options);
   }
 
-  // One at a time: models that a Function trained share the memory that they come from.
-  void place(Model::Impl& impl, const std::shared_ptr<Replicas>& device) {
+  // One at a time: models that a Function trained share the session that they move from.
+  void place(ModelImpl& impl, const std::shared_ptr<World>& device) {
     const std::lock_guard lock(placing_);
-    impl.move_to(std::make_shared<Session>(SessionOptions{.replicas = device,
+    impl.move_to(std::make_shared<Session>(SessionOptions{.world = device,
                                                           .device = nullptr,
                                                           .kernels = impl.options.kernels,
                                                           .seed = impl.options.seed}));
   }
 
   std::vector<TrainJob> jobs_;
-  std::vector<std::shared_ptr<Replicas>> devices_;
-  JobBoard board_;
+  std::vector<std::shared_ptr<World>> devices_;
+  JobQueue board_;
   std::mutex placing_;
   std::vector<std::thread> threads_;
 };
@@ -241,7 +241,7 @@ std::vector<TrainResult> train_many(std::vector<TrainJob> jobs, const TrainManyO
   name_jobs(jobs);
   for (const TrainJob& job : jobs) expect_ready(job);
   expect_independent(jobs);
-  std::vector<std::shared_ptr<Replicas>> devices = make_devices(options, jobs.size());
+  std::vector<std::shared_ptr<World>> devices = make_devices(options, jobs.size());
   return Run(std::move(jobs), std::move(devices)).run(options);
 }
 

@@ -1,5 +1,5 @@
-// What fit, evaluate and predict show by themselves, on standard output. verbose.cpp is the one
-// file outside cli that may write there.
+// What fit, evaluate and predict print on standard output. verbose.cpp is the only file outside cli
+// that may write there.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@
 
 namespace lockstep {
 
-// The callbacks of a fit, with a progress bar among them where `verbose` asks for one (FitOptions).
+// The callbacks of a fit, plus a progress bar if `verbose` asks for one (FitOptions).
 std::vector<CallbackRef> with_progress(std::vector<CallbackRef> callbacks,
                                        std::optional<int> verbose);
 
-// Shows a line where `verbose` asks for it (EvaluateOptions).
+// Prints a line if `verbose` asks for it (EvaluateOptions).
 void show_result(std::optional<int> verbose, const std::string& line);
 
 }  // namespace lockstep

@@ -24,15 +24,15 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-// Backends that only device, kernels, comm and cluster may know.
+// Backends that the rooms of kBackendFree must not include.
 const std::regex kBackendHeader(
     "(cuda|cudnn|cublas|nccl|dnnl|oneapi/|mkl|gloo/|mpi\\.h|grpc|nvml|nvtx)", std::regex::icase);
-const std::set<std::string> kBackendFree = {"base",  "profile", "graph", "nn",      "autodiff",
-                                            "optim", "passes",  "plan",  "strategy"};
-// Rooms that describe work and know no place where it runs.
-const std::set<std::string> kDeviceFree = {"nn", "autodiff", "optim", "passes", "strategy"};
+const std::set<std::string> kBackendFree = {"base",  "profile", "graph", "nn",        "autodiff",
+                                            "optim", "passes",  "plan",  "distribute"};
+// Rooms that describe computation and must not know where it runs.
+const std::set<std::string> kDeviceFree = {"nn", "autodiff", "optim", "passes", "distribute"};
 
-// The one file elsewhere that writes to the terminal: what fit shows by itself.
+// The one file outside cli that writes to the terminal: the progress that fit shows by default.
 const std::string kWrites = "writes to the terminal";
 const char* const kShowsProgress = "lockstep/train/verbose.cpp";
 // What only cli may do: read the environment, write to the terminal, end the process.
@@ -45,7 +45,7 @@ const std::array<Forbidden, 5> kOnlyInCli = {{
     {std::regex("\\bstd::(cout|cerr|clog|wcout|wcerr)\\b"), kWrites.c_str()},
     {std::regex("(^|[^\\w])(std::)?(printf|vprintf|puts|putchar|perror)\\s*\\("), kWrites.c_str()},
     {std::regex("\\bfmt::print\\s*\\(|\\bstdout\\b|\\bstderr\\b"), kWrites.c_str()},
-    // A call: where a statement or an expression begins, not behind a type or a class.
+    // Only calls: matches at the start of a statement or expression, not after a type or a class.
     {std::regex("(^|[;{}()?,&|=!]|[^:]:\\s|\\b(return|else|do)\\s)\\s*(::)?(std::)?"
                 "(exit|_exit|_Exit|quick_exit|abort|terminate)\\s*\\("),
      "ends the process"},

@@ -1,4 +1,4 @@
-// Reads the rooms' table of docs/architecture.md and checks source text against it.
+// Reads the table of rooms in docs/architecture.md and checks source text against it.
 #pragma once
 
 #include <map>
@@ -8,20 +8,20 @@
 
 namespace lockstep::arrows {
 
-// For each room, every room that it may include: its row, base and profile, itself, and what lies
-// behind those.
+// For each room, every room that it may include: itself, base and profile, the rooms in its row,
+// and whatever those may include.
 using Table = std::map<std::string, std::set<std::string>>;
 
-// The table out of the document's text; std::runtime_error where there is none, or where a row
-// names a room that has no row above it.
+// Reads the table from the document's text. Throws std::runtime_error if there is no table, or if
+// a row names a room that has no row above it.
 Table parse_table(const std::string& document);
 
 // Source text without comments and without the contents of string literals. Include lines keep
 // their paths.
 std::string code_of(const std::string& source);
 
-// What is wrong with one file, a line each; empty where nothing is. `path` is relative to the
-// repository: "lockstep/graph/graph.h".
+// What is wrong with one file, one entry per violation. `path` is relative to the repository:
+// "lockstep/graph/graph.h".
 std::vector<std::string> violations(const Table& table, const std::string& path,
                                     const std::string& source);
 

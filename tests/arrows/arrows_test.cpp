@@ -1,4 +1,4 @@
-// Holds the code to the table of docs/architecture.md and to its list of what must never happen.
+// Checks the code against the table in docs/architecture.md and its list of what must never happen.
 #include "arrows/arrows.h"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ TEST(Arrows, EveryTestThatTheDocumentNamesExists) {
   EXPECT_GT(count, 5);
 }
 
-TEST(Arrows, AnArrowCoversWhatLiesBehindItAndNothingElse) {
+TEST(Arrows, ArrowsAreTransitiveAndAllowNothingElse) {
   const Table table = parse_table(kSmallTable);
   EXPECT_TRUE(
       violations(table, "lockstep/graph/a.h", "#include \"lockstep/device/d.h\"\n").empty());
@@ -111,7 +111,7 @@ TEST(Arrows, AnArrowCoversWhatLiesBehindItAndNothingElse) {
   EXPECT_EQ(violations(table, "lockstep/utils/a.h", "").size(), 1u);
 }
 
-TEST(Arrows, ATableThatPointsUpwardsIsRefused) {
+TEST(Arrows, ATableWithAnUpwardArrowIsRefused) {
   EXPECT_THROW(parse_table("no table here\n"), std::runtime_error);
   EXPECT_THROW(parse_table("| room | holds | may include |\n|---|---|---|\n| a | x | b |\n"),
                std::runtime_error);
@@ -127,7 +127,7 @@ TEST(Arrows, ALayerKnowsNeitherDevicesNorBackends) {
   }
 }
 
-TEST(Arrows, OnlyTheProgramTalksToTerminalAndEnvironment) {
+TEST(Arrows, OnlyTheProgramUsesTheTerminalAndTheEnvironment) {
   const Table table = parse_table(kSmallTable);
   for (const char* line :
        {"auto v = std::getenv(name);", "std::cout << 1;", "std::cerr << 1;", "printf(f);",

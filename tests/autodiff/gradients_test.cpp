@@ -12,7 +12,7 @@ namespace {
 using Floats = std::vector<float>;
 using Inputs = std::span<const Value>;
 
-// d(sum of loss) / d(every input), computed.
+// The values of d(sum of loss) / d(each input).
 std::vector<Tensor> gradients_at(const std::vector<Tensor>& inputs,
                                  const std::function<Value(Inputs)>& loss) {
   return evaluate_all(inputs, [&](Inputs in) { return gradients(loss(in), in); });
@@ -32,7 +32,7 @@ TEST(Gradients, FollowTheChainRule) {
   EXPECT_FLOAT_EQ(grads[0].values<float>()[1], 4 * std::exp(4.0f));
 }
 
-TEST(Gradients, OfALossThatIsNoScalarAreThoseOfItsSum) {
+TEST(Gradients, OfANonScalarLossAreThoseOfItsSum) {
   const auto grads = gradients_at({floats({3, 4})}, [](Inputs in) { return square(in[0]); });
   EXPECT_EQ(list<float>(grads[0]), (Floats{6, 8}));
 }
@@ -45,14 +45,14 @@ TEST(Gradients, AddUpOverAllUsesOfAValue) {
   EXPECT_EQ(list<float>(grads[0]), (Floats{14, 18}));
 }
 
-TEST(Gradients, OfWhatWasBroadcastAreSummed) {
+TEST(Gradients, OfBroadcastValuesAreSummed) {
   const auto grads = gradients_at({floats({1, 2, 3, 4, 5, 6}, {2, 3}), floats({1, 10, 100})},
                                   [](Inputs in) { return reduce_sum(in[0] * in[1]); });
   EXPECT_EQ(list<float>(grads[0]), (Floats{1, 10, 100, 1, 10, 100}));
   EXPECT_EQ(list<float>(grads[1]), (Floats{5, 7, 9}));
 }
 
-TEST(Gradients, OfATargetThatTheLossDoesNotSeeAreZeros) {
+TEST(Gradients, OfATargetThatTheLossDoesNotUseAreZeros) {
   const auto grads = gradients_at({floats({3, 5}), floats({1, 2, 3, 4}, {2, 2})},
                                   [](Inputs in) { return reduce_sum(in[0]); });
   EXPECT_EQ(list<float>(grads[0]), (Floats{1, 1}));
@@ -60,7 +60,7 @@ TEST(Gradients, OfATargetThatTheLossDoesNotSeeAreZeros) {
   EXPECT_EQ(grads[1].shape(), (Shape{2, 2}));
 }
 
-TEST(Gradients, MayBeTakenOfValuesInTheMiddleAndOfTheLossItself) {
+TEST(Gradients, CanBeTakenOfIntermediateValuesAndOfTheLossItself) {
   const auto y = evaluate_all({floats({3})}, [](Inputs in) {
     const Value middle = square(in[0]);
     const Value loss = reduce_sum(middle * middle);
@@ -71,7 +71,7 @@ TEST(Gradients, MayBeTakenOfValuesInTheMiddleAndOfTheLossItself) {
   EXPECT_EQ(y[2].item(), 1);
 }
 
-TEST(Gradients, MayBeTakenTwice) {
+TEST(Gradients, CanBeTakenTwice) {
   const Tensor second = evaluate({floats({2})}, [](Inputs in) {
     const Value cube = in[0] * in[0] * in[0];
     return gradients(gradients(cube, in)[0], in)[0];
@@ -79,7 +79,7 @@ TEST(Gradients, MayBeTakenTwice) {
   EXPECT_EQ(second.item(), 12);
 }
 
-TEST(Gradients, DoNotGoThroughIntegersOrBools) {
+TEST(Gradients, DoNotFlowThroughIntegersOrBools) {
   const auto grads = gradients_at({floats({-2, 3})}, [](Inputs in) {
     const Value positive = greater(in[0], in[0].graph().scalar(0));
     return reduce_sum(in[0] * cast(positive, DType::F32));
@@ -87,7 +87,7 @@ TEST(Gradients, DoNotGoThroughIntegersOrBools) {
   EXPECT_EQ(list<float>(grads[0]), (Floats{0, 1}));
 }
 
-TEST(Gradients, AreWrittenOnlyWhereATargetIsReached) {
+TEST(Gradients, AreAddedOnlyOnPathsToATarget) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {4}});
   const Value fixed = graph.input("fixed", {DType::F32, {4}});
@@ -98,7 +98,7 @@ TEST(Gradients, AreWrittenOnlyWhereATargetIsReached) {
   verify(graph);
 }
 
-TEST(Gradients, CarryTheNameOfTheNodeThatTheyDifferentiate) {
+TEST(Gradients, AreNamedAfterTheNodeTheyDifferentiate) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {4}});
   Value loss;
@@ -110,7 +110,7 @@ TEST(Gradients, CarryTheNameOfTheNodeThatTheyDifferentiate) {
   EXPECT_EQ(graph.producer(grad.id()).name, "dense_1.grad");
 }
 
-TEST(Gradients, RefuseAPathThroughAnOpWithoutOne) {
+TEST(Gradients, RefuseAPathThroughAnOpThatHasNone) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {4}});
   Value loss;
@@ -127,7 +127,7 @@ TEST(Gradients, RefuseAPathThroughAnOpWithoutOne) {
   }
 }
 
-TEST(Gradients, WithoutATargetBehindItAnOpNeedsNoGradient) {
+TEST(Gradients, AnOpThatReadsNoTargetNeedsNone) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {4}});
   const Value fixed = graph.input("fixed", {DType::F32, {4}});
@@ -135,7 +135,7 @@ TEST(Gradients, WithoutATargetBehindItAnOpNeedsNoGradient) {
   EXPECT_NO_THROW(gradients(loss, std::vector<Value>{x}));
 }
 
-TEST(Gradients, WantFloatingPointOnBothEnds) {
+TEST(Gradients, NeedAFloatingPointLossAndTarget) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {4}});
   const Value labels = graph.input("labels", {DType::I64, {4}});

@@ -29,7 +29,7 @@ std::uint32_t by_definition(std::string_view bytes) {
   return ~remainder;
 }
 
-TEST(Crc32c, IsCastagnolis) {
+TEST(Crc32c, UsesCastagnolisPolynomial) {
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(crc32c(""), 0u);
   // From RFC 3720, B.4.
@@ -38,7 +38,7 @@ TEST(Crc32c, IsCastagnolis) {
   EXPECT_EQ(masked_crc32c(std::string(8, '\0')), 0x07980329u);
 }
 
-TEST(Crc32c, BothWaysFollowTheDefinitionForEveryLengthAndAlignment) {
+TEST(Crc32c, BothImplementationsFollowTheDefinitionForEveryLengthAndAlignment) {
   const std::string bytes = noise(10'000);
   for (std::size_t begin = 0; begin < 9; ++begin) {
     for (std::size_t size = 0; size < 9'900; size += size < 70 ? 1 : 509) {
@@ -50,7 +50,7 @@ TEST(Crc32c, BothWaysFollowTheDefinitionForEveryLengthAndAlignment) {
   }
 }
 
-TEST(Crc32c, GoesOnFromTheChecksumOfWhatCameBefore) {
+TEST(Crc32c, ContinuesFromTheChecksumOfAPrefix) {
   const std::string bytes = noise(7'000);
   const std::uint32_t whole = crc32c(bytes);
   for (std::size_t cut = 0; cut <= bytes.size(); cut += 333) {

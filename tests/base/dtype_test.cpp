@@ -15,7 +15,7 @@ TEST(DType, NamesAndTypesAreOneToOne) {
   EXPECT_THROW(dtype_named("float"), UsageError);
 }
 
-TEST(DType, SizesAreThoseOfTheTypesThatStoreThem) {
+TEST(DType, SizesMatchTheCppTypes) {
   EXPECT_EQ(size_of(dtype_of<float>()), sizeof(float));
   EXPECT_EQ(size_of(dtype_of<double>()), sizeof(double));
   EXPECT_EQ(size_of(dtype_of<std::int32_t>()), sizeof(std::int32_t));
@@ -30,7 +30,7 @@ TEST(DType, OnlyFloatsAreFloating) {
   EXPECT_FALSE(is_floating(DType::I32) || is_floating(DType::U8) || is_floating(DType::Bool));
 }
 
-TEST(Errors, ChecksThrowTheKindThatTheyPromise) {
+TEST(Errors, ChecksThrowTheDocumentedKind) {
   EXPECT_NO_THROW(require(true, "never"));
   EXPECT_THROW(require(false, "asked for {}", 1), UsageError);
   EXPECT_THROW(ensure(false, "broke {}", 1), InternalError);

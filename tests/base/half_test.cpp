@@ -17,7 +17,7 @@ T of_bits(int bits) {
   return value;
 }
 
-// What a pattern means by the definition: sign, exponent and fraction as numbers.
+// The value of a bit pattern by the definition of the format: sign, exponent and fraction.
 double meaning(int bits, int exponent_bits, int fraction_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1);
@@ -35,7 +35,7 @@ class SmallFloats : public testing::Test {};
 using Kinds = testing::Types<Half, BFloat16>;
 TYPED_TEST_SUITE(SmallFloats, Kinds);
 
-TYPED_TEST(SmallFloats, EveryPatternMeansWhatTheFormatSaysAndRoundsToItself) {
+TYPED_TEST(SmallFloats, EveryBitPatternDecodesAsDefinedAndRoundsToItself) {
   const bool half = std::is_same_v<TypeParam, Half>;
   for (int bits = 0; bits < 65536; ++bits) {
     const float value = of_bits<TypeParam>(bits);
@@ -51,12 +51,12 @@ TYPED_TEST(SmallFloats, EveryPatternMeansWhatTheFormatSaysAndRoundsToItself) {
   }
 }
 
-// Between any two neighbours, subnormal ones and the step to infinity included.
-TYPED_TEST(SmallFloats, WhatLiesBetweenTwoGoesToTheNearerAndTiesGoToTheEvenOne) {
+// For all pairs of neighbours, including subnormals and the gap before infinity.
+TYPED_TEST(SmallFloats, RoundsToTheNearestAndTiesToEven) {
   const int infinity = TypeParam(std::numeric_limits<float>::infinity()).bits;
   for (int bits = 0; bits < infinity; ++bits) {
     const double below = of_bits<TypeParam>(bits);
-    // Behind the largest, the next would be as far away as the one before.
+    // Above the largest finite value, the spacing stays the same as below it.
     const double step = bits + 1 < infinity
                             ? static_cast<double>(of_bits<TypeParam>(bits + 1)) - below
                             : below - static_cast<double>(of_bits<TypeParam>(bits - 1));
@@ -67,13 +67,13 @@ TYPED_TEST(SmallFloats, WhatLiesBetweenTwoGoesToTheNearerAndTiesGoToTheEvenOne) 
     ASSERT_EQ(TypeParam(-middle).bits, even | 0x8000) << bits;
     ASSERT_EQ(TypeParam(std::nextafter(middle, 0.0F)).bits, bits);
     ASSERT_EQ(TypeParam(std::nextafter(middle, largest)).bits, bits + 1);
-    // A double just behind the tie, which a float cannot tell from it.
+    // A double just off the tie, too close for a float to tell apart.
     ASSERT_EQ(TypeParam(static_cast<double>(middle) * (1 + 1e-12)).bits, bits + 1);
     ASSERT_EQ(TypeParam(static_cast<double>(middle) * (1 - 1e-12)).bits, bits);
   }
 }
 
-TYPED_TEST(SmallFloats, IntegersBoolsAndEachOtherConvert) {
+TYPED_TEST(SmallFloats, ConvertFromIntegersBoolsAndEachOther) {
   EXPECT_EQ(static_cast<float>(TypeParam(3)), 3.0F);
   EXPECT_EQ(static_cast<float>(TypeParam(true)), 1.0F);
   EXPECT_EQ(static_cast<float>(TypeParam(std::int64_t{-128})), -128.0F);
@@ -85,10 +85,10 @@ TYPED_TEST(SmallFloats, IntegersBoolsAndEachOtherConvert) {
 }
 
 #if defined(__FLT16_MAX__)
-TEST(Half, RoundsAsTheCompilersOwnTypeDoes) {
+TEST(Half, RoundsLikeTheCompilersFloat16) {
   RandomSequence random(1, 1);
   for (int i = 0; i < 1'000'000; ++i) {
-    // Every exponent alike, and so mostly what f16 cannot hold: half of them are brought near it.
+    // All exponents are equally likely, so f16 can hold few: every second value is moved near it.
     auto bits = static_cast<std::uint32_t>(random.below(std::uint64_t{1} << 32));
     if (i % 2 == 0) bits = (bits & 0x8FFFFFFFu) | 0x30000000u;
     const auto value = std::bit_cast<float>(bits);

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-TEST(JsonDepth, BracketsCountAndThoseInStringsDoNot) {
+TEST(JsonDepth, CountsBracketsExceptInStrings) {
   EXPECT_FALSE(nests_too_deep(R"({"a":[1,{"b":[]}],"c":[]})", 4));
   EXPECT_TRUE(nests_too_deep(R"({"a":[1,{"b":[]}],"c":[]})", 3));
   EXPECT_FALSE(nests_too_deep(R"(["[[[[\"[[[[","]"])", 1));

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-// Known answers of the authors' Random123 library.
+// Known answers from the authors' Random123 library.
 TEST(Philox, GivesThePublishedAnswers) {
   EXPECT_EQ(philox({0, 0}, {0, 0, 0, 0}),
             (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -20,7 +20,7 @@ TEST(Philox, GivesThePublishedAnswers) {
             (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Philox, UnitFloatsLieInTheHalfOpenInterval) {
+TEST(Philox, UnitFloatsAreInTheHalfOpenInterval) {
   EXPECT_EQ(to_unit_float(0), 0.0f);
   EXPECT_LT(to_unit_float(0xffffffff), 1.0f);
   EXPECT_EQ(to_unit_float(0x80000000), 0.5f);
@@ -51,7 +51,7 @@ TEST(RandomSequence, RepeatsFromTheSameSeed) {
   EXPECT_TRUE(differs);
 }
 
-TEST(RandomSequence, GoesOnFromASavedPosition) {
+TEST(RandomSequence, ContinuesFromASavedPosition) {
   RandomSequence sequence(7, 1);
   for (int i = 0; i < 13; ++i) sequence.next();
   const std::uint64_t position = sequence.position();
@@ -62,15 +62,15 @@ TEST(RandomSequence, GoesOnFromASavedPosition) {
   for (std::uint32_t word : expected) EXPECT_EQ(restored.next(), word);
 }
 
-TEST(RandomSequence, BelowCoversEveryNumberUnderTheBoundAboutEquallyOften) {
+TEST(RandomSequence, BelowIsUniform) {
   RandomSequence sequence(7, 2);
   std::vector<int> counts(7);
   for (int i = 0; i < 70'000; ++i) ++counts.at(sequence.below(7));
-  for (int count : counts) EXPECT_NEAR(count, 10'000, 500);  // five deviations
+  for (int count : counts) EXPECT_NEAR(count, 10'000, 500);  // five standard deviations
   EXPECT_EQ(sequence.below(1), 0u);
 }
 
-TEST(RandomSequence, NormalsHaveMeanZeroAndDeviationOne) {
+TEST(RandomSequence, NormalsHaveMeanZeroAndStandardDeviationOne) {
   RandomSequence sequence(7, 3);
   double sum = 0;
   double squares = 0;

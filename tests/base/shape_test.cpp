@@ -39,7 +39,7 @@ TEST(Shape, PrintsAsPythonPrintsTuples) {
   EXPECT_EQ(fmt::format("{}", Shape{1, 2}), "(1, 2)");
 }
 
-TEST(Shape, RefusesExtentsThatCannotBe) {
+TEST(Shape, RefusesNegativeAndOverflowingExtents) {
   EXPECT_THROW((Shape{2, -1}), UsageError);
   const std::int64_t huge = std::numeric_limits<std::int64_t>::max() / 4;
   EXPECT_THROW((Shape{huge, 8}), UsageError);
@@ -54,7 +54,7 @@ TEST(Broadcast, FollowsTheRulesOfNumPy) {
   EXPECT_EQ(broadcast({2, 1, 3}, {5, 1}), (Shape{2, 5, 3}));
 }
 
-TEST(Broadcast, NamesBothShapesWhereTheyDoNotFit) {
+TEST(Broadcast, NamesBothShapesIfTheyAreIncompatible) {
   try {
     broadcast({4, 3}, {4});
     FAIL() << "shapes that do not fit were broadcast";

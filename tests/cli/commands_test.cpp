@@ -1,5 +1,5 @@
-// What a trained run is used for: evaluate, predict, plot; and how its recipe is chosen: find-lr
-// and the flags of train.
+// The commands that use a trained run (evaluate, predict, plot), and those that choose its recipe
+// (find-lr and the flags of train).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ void write(const std::filesystem::path& file, const Bytes& bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-// Pictures of one grey: dark ones are of the class "dark", light ones of "light".
+// Uniformly grey pictures in two classes, "dark" and "light".
 void write_greys(const std::filesystem::path& folder, int of_each) {
   for (int i = 0; i < of_each; ++i) {
     const auto grey = [&](int shade) {
@@ -32,7 +32,7 @@ void write_greys(const std::filesystem::path& folder, int of_each) {
   }
 }
 
-// A run that tells dark pictures from light ones.
+// Trains a run that tells dark pictures from light ones.
 void train_greys(const Program& program, const std::string& flags = "") {
   write_greys(program.folder() / "greys", 20);
   const Outcome outcome = program.run(
@@ -41,7 +41,7 @@ void train_greys(const Program& program, const std::string& flags = "") {
   ASSERT_EQ(outcome.code, 0) << outcome.err;
 }
 
-TEST(Evaluate, GivesWhatTheRunSawOfItsTestData) {
+TEST(Evaluate, GivesTheValidationResultsOfTheRun) {
   const Program program;
   train_greys(program, "--json result.json");
   const Outcome outcome = program.run("evaluate run --json -");
@@ -53,7 +53,7 @@ TEST(Evaluate, GivesWhatTheRunSawOfItsTestData) {
   EXPECT_NE(program.run("evaluate run").out.find("accuracy 1.0000"), std::string::npos);
 }
 
-TEST(Evaluate, TakesAnotherFolderWholeWithTheClassesOfTheRun) {
+TEST(Evaluate, UsesAllOfAnotherFolderWithTheClassesOfTheRun) {
   const Program program;
   train_greys(program);
   write_greys(program.folder() / "new", 3);
@@ -83,7 +83,7 @@ TEST(Predict, NamesTheClassesOfPicturesAndFolders) {
   EXPECT_TRUE(text.starts_with("greys/dark/3.png:  dark ")) << text;
 }
 
-TEST(Predict, PassesOverDamagedFilesOfAFolderAndRefusesOneThatIsNamed) {
+TEST(Predict, SkipsDamagedFilesInAFolderAndRefusesOneThatIsNamed) {
   const Program program;
   train_greys(program);
   write_greys(program.folder() / "mixed", 1);
@@ -93,21 +93,21 @@ TEST(Predict, PassesOverDamagedFilesOfAFolderAndRefusesOneThatIsNamed) {
   EXPECT_EQ(outcome.json().at("predictions").size(), 2u);
   EXPECT_EQ(outcome.json().at("unread").at(0), "mixed/dark/bad.png");
   expect_wrong_use(program, "predict run mixed/dark/bad.png", "bad.png");
-  EXPECT_NE(outcome.err.find("passed over 1 of 3 files"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("skipped 1 of 3 files"), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.error_lines(), 1u) << outcome.err;
-  // Whether a file was named decides, not how many there are beside it.
+  // A file named on the command line must be readable, however many others there are.
   expect_wrong_use(program, "predict run greys mixed/dark/bad.png", "bad.png");
   std::filesystem::create_directory(program.folder() / "damaged");
   std::ofstream(program.folder() / "damaged/bad.png") << "no picture";
-  const Outcome beside = program.run("predict run damaged greys/dark/3.png --json -");
-  ASSERT_EQ(beside.code, 0) << beside.err;
-  EXPECT_EQ(beside.json().at("predictions").size(), 1u);
+  const Outcome together = program.run("predict run damaged greys/dark/3.png --json -");
+  ASSERT_EQ(together.code, 0) << together.err;
+  EXPECT_EQ(together.json().at("predictions").size(), 1u);
   expect_wrong_use(program, "predict run damaged", "none of the 1 files");
   expect_wrong_use(program, "predict run absent.png", "absent.png");
   expect_wrong_use(program, "predict nowhere greys/dark/3.png", "nowhere");
 }
 
-TEST(Predict, ARecordThatSaysNothingOfPicturesIsNamed) {
+TEST(Predict, ARecordWithoutImageSettingsIsNamed) {
   const Program program;
   train_greys(program);
   auto record = parsed(program, "run/run.json");
@@ -156,15 +156,15 @@ TEST(FindLr, SuggestsARateAtWhichTheModelLearns) {
   expect_wrong_use(program, "find-lr --model mlp --data greys --from 1 --to 0.1", "--from 1");
 }
 
-TEST(Recipe, ResNetsGetTheUsualOneAndItIsPrinted) {
+TEST(Recipe, ResNetsGetTheUsualOneAndPrintIt) {
   const Program program;
   write_greys(program.folder() / "greys", 20);
   const Outcome outcome = program.run(
       "train --model resnet18 --data greys --image-size 16 --batch 8 --epochs 2 --run-dir run");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   for (const char* part :
-       {"sgd at 0.003125 (0.1 per 256 samples)", "reached over the first", "cosine decay",
-        "weight decay 0.001 but on norms and biases", "blocks start as their shortcuts"}) {
+       {"sgd at 0.003125 (0.1 per 256 samples)", "warm-up over the first", "cosine decay",
+        "weight decay 0.001 except on norms and biases", "residual branches start at zero"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
   EXPECT_EQ(parsed(program, "run/run.json").at("data").at("sample"),
@@ -178,7 +178,7 @@ TEST(Recipe, EveryPartOfItCanBeSet) {
     const Outcome outcome = program.run(common + "--learning-rate 0.01 --warm-up-epochs 0.5 " +
                                         "--weight-decay 0.1 --json - --schedule " + schedule);
     ASSERT_EQ(outcome.code, 0) << outcome.err;
-    EXPECT_NE(outcome.err.find("reached over the first 2 steps"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("warm-up over the first 2 steps"), std::string::npos) << outcome.err;
     EXPECT_NE(outcome.err.find("weight decay 0.1"), std::string::npos) << outcome.err;
   }
   expect_wrong_use(program, common + "--schedule zigzag", "zigzag");
@@ -187,10 +187,10 @@ TEST(Recipe, EveryPartOfItCanBeSet) {
   expect_wrong_use(program, common + "--checkpoint-every soon", "soon");
 }
 
-TEST(Recipe, TheBestEpochIsKeptAndTrainingStopsWithoutABetterOne) {
+TEST(Recipe, TheBestEpochIsKeptAndTrainingStopsWhenNoneIsBetter) {
   const Program program;
   write_greys(program.folder() / "greys", 20);
-  // A rate of 0 never gets better: the first epoch is the best, two more are waited for.
+  // A learning rate of 0 never improves: the first epoch is the best, and two more follow.
   const Outcome outcome = program.run(
       "train --model mlp --data greys --batch 8 --epochs 9 --learning-rate 0 --save-best "
       "--early-stopping 2 --run-dir run --json -");

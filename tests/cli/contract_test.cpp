@@ -1,4 +1,4 @@
-// The program's flags, exit codes and JSON are a contract: scripts outside the project rely on it.
+// The program's flags, exit codes and JSON are a contract: other people's scripts rely on them.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -88,7 +88,7 @@ TEST(Cli, DevicesNamesADriverThatIsTooOld) {
 #endif
 }
 
-TEST(Cli, Tf32IsTheDefaultThatAFlagRefuses) {
+TEST(Cli, Tf32IsTheDefaultAndAFlagTurnsItOff) {
   const Program program;
   EXPECT_EQ(program.run("bench --model mlp --steps 5 --no-tf32").code, 0);
   EXPECT_EQ(program.run("bench --model mlp --steps 5 --tf32").code, 2);
@@ -113,7 +113,7 @@ TEST(Cli, BenchPrintsOneJsonObject) {
   EXPECT_FALSE(result.at("ops").empty());
 }
 
-// One replica beside two, with their ops and a trace of the two.
+// One and two replicas, with their ops and a trace of the run with two.
 nlohmann::json bench_one_and_two(const Program& program) {
   const Outcome outcome = program.run(
       "bench --model lenet --batch-per-replica 4 --steps 5 --replicas 1,2 --ops --json - --trace "
@@ -122,7 +122,7 @@ nlohmann::json bench_one_and_two(const Program& program) {
   return outcome.json();
 }
 
-TEST(Cli, BenchComparesNumbersOfReplicas) {
+TEST(Cli, BenchComparesReplicaCounts) {
   const Program program;
   const auto json = bench_one_and_two(program);
   EXPECT_EQ(json.at("batch_per_replica"), 4);
@@ -135,8 +135,8 @@ TEST(Cli, BenchComparesNumbersOfReplicas) {
   EXPECT_FALSE(one.contains("cores_at_once"));
   EXPECT_GT(two.at("cores_at_once").get<double>(), 0);
   if (std::filesystem::exists("/proc/thread-self/schedstat")) {
-    ASSERT_EQ(two.at("taken").size(), 2u);
-    for (const auto& share : two.at("taken")) EXPECT_GE(share.get<double>(), 0);
+    ASSERT_EQ(two.at("run_queue_delay").size(), 2u);
+    for (const auto& share : two.at("run_queue_delay")) EXPECT_GE(share.get<double>(), 0);
   }
   ASSERT_EQ(two.at("by_replica").size(), 2u);
   for (const auto& replica : two.at("by_replica")) EXPECT_NEAR(sum_of(replica), 1.0, 0.02);
@@ -146,7 +146,7 @@ TEST(Cli, BenchComparesNumbersOfReplicas) {
   }
 }
 
-// The middle one of the spans of an op that has one node, in microseconds, on the first track.
+// The median span, in microseconds, of an op with a single node, on the first track.
 double median_span(const nlohmann::json& trace, const std::string& op) {
   std::vector<double> times;
   for (const auto& event : trace.at("traceEvents")) {
@@ -159,8 +159,8 @@ double median_span(const nlohmann::json& trace, const std::string& op) {
   return times.size() % 2 == 1 ? times[half] : (times.at(half) + times.at(half - 1)) / 2;
 }
 
-// Beside the nodes' spans there are those of sums, and of waiting for the other replica.
-TEST(Cli, BenchShowsTheTimeOfEachOpOfAReplicaAmongOthers) {
+// The trace also holds spans of collectives and of waiting for the other replica.
+TEST(Cli, BenchShowsTheTimeOfEachOpWithSeveralReplicas) {
   const Program program;
   const auto json = bench_one_and_two(program);
   EXPECT_FALSE(json.at("results").at(0).at("ops").empty());
@@ -193,7 +193,7 @@ TEST(Cli, TrainsOnSeveralReplicas) {
   EXPECT_EQ(json.at("by_replica").at(1).at("samples"), 48);
 }
 
-TEST(Cli, PlanShowsEveryStepWithItsMemoryAndTheTotals) {
+TEST(Cli, PlanShowsEveryInstructionWithItsMemoryAndTheTotals) {
   const Program program;
   const Outcome text = program.run("plan --model mlp --batch 16");
   ASSERT_EQ(text.code, 0) << text.err;
@@ -205,9 +205,30 @@ TEST(Cli, PlanShowsEveryStepWithItsMemoryAndTheTotals) {
   const auto json = outcome.json();
   EXPECT_EQ(json.at("peak_bytes").get<std::int64_t>(),
             json.at("arena_bytes").get<std::int64_t>() +
+                json.at("input_output_bytes").get<std::int64_t>() +
                 json.at("variable_bytes").get<std::int64_t>() +
                 json.at("constant_bytes").get<std::int64_t>());
   EXPECT_FALSE(json.at("steps").empty());
+  ASSERT_EQ(json.at("devices").size(), 1u);
+  const auto& device = json.at("devices").at(0);
+  EXPECT_EQ(device.at("resident_bytes"), json.at("peak_bytes"));
+  EXPECT_GT(device.at("memory_bytes").get<std::int64_t>(), 0);
+  EXPECT_EQ(device.at("fits"), true);
+  EXPECT_EQ(json.at("fits"), true);
+}
+
+TEST(Cli, WhatFitsNowhereIsPlannedAndSaidNotToFit) {
+  const Program program;
+  const Outcome text = program.run("plan --model lenet --batch 100000000");
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("does not fit"), std::string::npos) << text.out;
+  const Outcome outcome =
+      program.run("plan --model resnet50 --batch 100000 --devices cpu:0,cpu:1 --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = outcome.json();
+  ASSERT_EQ(json.at("devices").size(), 2u);
+  EXPECT_GT(json.at("devices").at(1).at("resident_bytes").get<double>(), 1e12);
+  EXPECT_EQ(json.at("fits"), false);
 }
 
 TEST(Cli, TrainsBenchesAndPlansInMixedPrecision) {
@@ -279,7 +300,7 @@ TEST(Cli, TheTimeOfEveryReplicaHasEightParts) {
   expect_parts(json.at("attribution"));
   ASSERT_EQ(json.at("by_replica").size(), 2u);
   for (const auto& replica : json.at("by_replica")) expect_parts(replica.at("attribution"));
-  // The table of the report names them in this order, and no others.
+  // The table of the report names exactly these, in this order.
   std::istringstream report(outcome.err.substr(outcome.err.find("  replica ")));
   std::vector<std::string> head(parts.size() + 2);
   for (std::string& word : head) report >> word;
@@ -316,7 +337,7 @@ TEST(Cli, TheSeedDecidesTheRun) {
   EXPECT_NE(loss("--seed 3"), loss("--seed 4"));
 }
 
-TEST(Cli, RunsLieUnderRunsAndTheLastIsNamed) {
+TEST(Cli, RunsAreStoredUnderRunsWithALinkToTheLast) {
   const Program program;
   const Outcome outcome =
       program.run("train --model mlp --data synthetic --steps 2 --epochs 1 --batch-per-replica 8");
@@ -348,9 +369,9 @@ void write(const std::filesystem::path& file, const Bytes& bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-TEST(Cli, TrainTellsFoldersApartByWhatIsInThem) {
+TEST(Cli, TrainRecognisesFoldersByTheirContents) {
   const Program program;
-  // CIFAR-10: a label and 3072 bytes a record.
+  // CIFAR-10: each record is a label and 3072 bytes.
   std::string records;
   for (int i = 0; i < 4; ++i) {
     records += static_cast<char>(i);
@@ -386,9 +407,9 @@ TEST(Cli, TrainTellsFoldersApartByWhatIsInThem) {
     EXPECT_NE(outcome.err.find(mention), std::string::npos) << outcome.err;
     return outcome.code == 0 ? outcome.json().at("steps").get<int>() : 0;
   };
-  EXPECT_EQ(epoch_of("cifar", "20 samples to train on, 4 to test on; (32, 32, 3)"), 5);
-  EXPECT_EQ(epoch_of("photos", "18 samples to train on, 2 to test on"), 5);
-  EXPECT_EQ(epoch_of("records", "12 samples to train on, 6 to test on"), 3);
+  EXPECT_EQ(epoch_of("cifar", "20 training and 4 test samples of shape (32, 32, 3)"), 5);
+  EXPECT_EQ(epoch_of("photos", "18 training and 2 test samples"), 5);
+  EXPECT_EQ(epoch_of("records", "12 training and 6 test samples"), 3);
 }
 
 }  // namespace

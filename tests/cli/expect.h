@@ -1,4 +1,4 @@
-// What tests of the program expect of a call.
+// Expectations that tests of the program share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// One line that says `mention`, exit code 2, and nothing on the standard output.
+// Expects exit code 2, one line of errors that contains `mention`, and nothing on standard output.
 inline void expect_wrong_use(const Program& program, const std::string& arguments,
                              const std::string& mention) {
   const Outcome outcome = program.run(arguments);

@@ -13,7 +13,7 @@ struct IdxOptions {
   int shade = 0;  // of the first pixel of every picture
 };
 
-// Pictures of 28 × 28 bytes of three classes.
+// Pictures of 28 × 28 bytes in three classes.
 inline void write_idx(const std::filesystem::path& folder, const IdxOptions& options) {
   std::filesystem::create_directories(folder);
   const auto number = [](int value) {

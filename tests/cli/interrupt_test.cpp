@@ -1,4 +1,4 @@
-// What a signal leaves behind: a run that goes on to the same bits, and an exit code that says so.
+// A run ended by a signal resumes bit for bit, and its exit code names the signal.
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
@@ -22,14 +22,14 @@ struct Signal {
 
 class AnInterruptedRun : public testing::TestWithParam<Signal> {};
 
-TEST_P(AnInterruptedRun, SavesSaysSoAndEndsWithTheSignalsCode) {
+TEST_P(AnInterruptedRun, SavesReportsItAndExitsWithTheSignalsCode) {
   const Program program;
   RunningProgram run(program, kLong);
   ASSERT_TRUE(run.wait_for("1/1000")) << program.text(".err");
   run.signal(GetParam().number);
   EXPECT_EQ(run.wait(), 128 + GetParam().number) << program.text(".err");
   EXPECT_FALSE(run.ended_by_signal());
-  EXPECT_NE(run.output().find("go on with --resume run"), std::string::npos) << run.output();
+  EXPECT_NE(run.output().find("continue with --resume run"), std::string::npos) << run.output();
 
   const auto json = parsed(program, "result.json");
   EXPECT_EQ(json.at("interrupted"), GetParam().name);
@@ -49,8 +49,8 @@ INSTANTIATE_TEST_SUITE_P(Signals, AnInterruptedRun,
                                          Signal{SIGHUP, "SIGHUP"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// A terminal that closes sends SIGHUP to the shell, which sends it on, and to the program itself.
-TEST_P(AnInterruptedRun, SavesThoughTheTerminalHangsUpMeanwhile) {
+// A terminal that closes sends SIGHUP to the shell, which forwards it, and to the program itself.
+TEST_P(AnInterruptedRun, SavesEvenIfTheTerminalHangsUpMeanwhile) {
   const Program program;
   RunningProgram run(program, kLong);
   ASSERT_TRUE(run.wait_for("1/1000")) << program.text(".err");
@@ -63,7 +63,7 @@ TEST_P(AnInterruptedRun, SavesThoughTheTerminalHangsUpMeanwhile) {
   EXPECT_TRUE(std::filesystem::exists(program.folder() / "run/checkpoint.safetensors"));
 }
 
-// Record, report, result and exit code say the same, whenever the signal comes.
+// Record, report, result and exit code agree, whenever the signal arrives.
 TEST(ASignalAfterTheLastEpoch, InterruptsNothing) {
   const Program program;
   const std::filesystem::path pipe = program.folder() / "result";
@@ -71,7 +71,7 @@ TEST(ASignalAfterTheLastEpoch, InterruptsNothing) {
   RunningProgram run(program, {"train", "--model", "mlp", "--data", "synthetic", "--steps", "4",
                                "--cores", "1", "--run-dir", "run", "--json", "result"});
   ASSERT_TRUE(run.wait_for("checkpoint    run")) << program.text(".err");
-  run.signal(SIGTERM);  // while the program waits for somebody who reads the result
+  run.signal(SIGTERM);  // while the program waits for a reader of the result
   run.wait_until_handled(SIGTERM);
   const auto json = nlohmann::json::parse(program.text("result"));
   EXPECT_EQ(run.wait(), 0) << program.text(".err");
@@ -80,7 +80,7 @@ TEST(ASignalAfterTheLastEpoch, InterruptsNothing) {
   EXPECT_EQ(parsed(program, "run/run.json").at("state").at("status"), "finished");
 }
 
-TEST(AnInterruptedRunGoesOn, ToTheBitsOfOneThatWasNot) {
+TEST(AnInterruptedRunContinues, BitForBitLikeAnUninterruptedOne) {
   const Program program;
   const std::string common =
       "train --model mlp --data synthetic --batch-per-replica 8 --seed 7 --cores 1 --json - ";
@@ -106,7 +106,7 @@ TEST(AnInterruptedRunGoesOn, ToTheBitsOfOneThatWasNot) {
   EXPECT_EQ(parsed(program, "parts/run.json").at("state").at("status"), "finished");
 }
 
-TEST(AnInterruptedRunGoesOn, UnlessHangingUpIsIgnored) {
+TEST(AHangupThatIsIgnored, InterruptsNothing) {
   const Program program;
   struct sigaction ignore = {};
   ignore.sa_handler = SIG_IGN;
@@ -115,7 +115,7 @@ TEST(AnInterruptedRunGoesOn, UnlessHangingUpIsIgnored) {
   RunningProgram run(program, {"train", "--model", "mlp", "--data", "synthetic", "--steps", "50",
                                "--cores", "1", "--run-dir", "run", "--json", "result.json"});
   sigaction(SIGHUP, &before, nullptr);
-  ASSERT_TRUE(run.wait_for("samples to train on")) << program.text(".err");
+  ASSERT_TRUE(run.wait_for("test samples of shape")) << program.text(".err");
   run.signal(SIGHUP);
   EXPECT_EQ(run.wait(), 0) << program.text(".err");
   EXPECT_FALSE(parsed(program, "result.json").contains("interrupted"));

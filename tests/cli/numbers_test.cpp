@@ -1,4 +1,4 @@
-// Numbers among the flags: absurd ones get one short sentence, sensible ones are taken exactly.
+// Numeric flags: absurd values get one short sentence, sensible ones are taken exactly.
 #include <gtest/gtest.h>
 
 #include "cli/expect.h"
@@ -49,14 +49,14 @@ TEST(Numbers, AbsurdValuesGetOneShortSentence) {
   }
 }
 
-TEST(Numbers, MessagesHoldNoLongOnes) {
+TEST(Numbers, MessagesAreShort) {
   const Program program;
   const Outcome outcome = program.run("train --data synthetic --learning-rate -1");
   EXPECT_EQ(outcome.code, 2);
   EXPECT_LT(outcome.err.size(), 200u) << outcome.err;
 }
 
-TEST(Numbers, TheLargestSeedIsOne) {
+TEST(Numbers, TheLargestSeedIsAccepted) {
   const Program program;
   const Outcome outcome = program.run(
       "train --model mlp --data synthetic --steps 1 --seed 18446744073709551615 --run-dir run");
@@ -65,7 +65,7 @@ TEST(Numbers, TheLargestSeedIsOne) {
             18446744073709551615U);
 }
 
-TEST(Numbers, AGlobalBatchNeedNotDivide) {
+TEST(Numbers, AGlobalBatchNeedNotBeDivisible) {
   const Program program;
   const Outcome outcome = program.run(
       "train --model mlp --data synthetic --steps 2 --global-batch 50 --replicas 3 --json - "
@@ -81,7 +81,7 @@ TEST(Numbers, AGlobalBatchNeedNotDivide) {
   }
 }
 
-TEST(Memory, WhatIsMoreThanThereIsGetsOneSentenceBeforeTheFirstStep) {
+TEST(Memory, ABatchThatDoesNotFitGetsOneSentenceBeforeTheFirstStep) {
   const Program program;
   expect_wrong_use(program, "bench --model mlp --batch-per-replica 1000000000", "smaller batch");
   expect_wrong_use(program,

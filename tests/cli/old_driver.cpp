@@ -1,5 +1,5 @@
-// Stands where a program looks for the NVIDIA driver, and is older than any CUDA 13:
-// contract_test.cpp starts the program beside it.
+// Stands in for an NVIDIA driver that is too old for CUDA 13: contract_test.cpp puts it on the
+// program's library path.
 extern "C" int cuDriverGetVersion(int* version) {
   *version = 12040;
   return 0;

@@ -12,7 +12,7 @@ constexpr const char* kDiverges =
     "train --model mlp --data synthetic --optimizer sgd --schedule constant --learning-rate 1e6 "
     "--steps 8 --epochs 1 ";
 
-TEST(CliOnNaN, StopIsTheDefaultAndEndsWithCodeOneAndWithoutABadCheckpoint) {
+TEST(CliOnNaN, StopIsTheDefaultAndExitsWithOneAndNoBadCheckpoint) {
   const Program program;
   const Outcome outcome = program.run(std::string(kDiverges) + "--run-dir run --json result.json");
   EXPECT_EQ(outcome.code, 1) << outcome.err;
@@ -38,7 +38,7 @@ TEST(CliOnNaN, LossesThatAreNotFiniteAreNeverTheBest) {
   EXPECT_FALSE(parsed(program, "wild/run.json").at("state").contains("best"));
 }
 
-TEST(CliOnNaN, ContinueAndRestoreGoOn) {
+TEST(CliOnNaN, ContinueAndRestoreKeepTraining) {
   const Program program;
   EXPECT_EQ(program.run(std::string(kDiverges) + "--on-nan continue").code, 0);
   const Outcome restored = program.run(std::string(kDiverges) + "--on-nan restore");

@@ -1,4 +1,4 @@
-// Where results go, and that a result which did not get there is no success.
+// Where results are written; a result that could not be written makes the command fail.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Output, ASymbolicLinkStaysOneAndItsFileIsWritten) {
+TEST(Output, ASymbolicLinkIsFollowedNotReplaced) {
   const Program program;
   fs::create_directory(program.folder() / "results");
   fs::create_symlink("results/latest.json", program.folder() / "link.json");
@@ -47,7 +47,7 @@ TEST(Output, DevicesAndPipesAreWrittenToAndNotReplaced) {
   EXPECT_TRUE(fs::is_fifo(pipe));
 }
 
-TEST(Output, ATraceGoesTheSameWay) {
+TEST(Output, ATraceFollowsALinkToo) {
   const Program program;
   std::ofstream(program.folder() / "real.json") << "old";
   fs::create_symlink("real.json", program.folder() / "trace.json");
@@ -57,7 +57,7 @@ TEST(Output, ATraceGoesTheSameWay) {
   EXPECT_FALSE(parsed(program, "real.json").at("traceEvents").empty());
 }
 
-TEST(Output, WhatCannotBeWrittenIsAnError) {
+TEST(Output, ResultsThatCannotBeWrittenAreAnError) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const Program program;
   const auto expect_failure = [&](const std::string& arguments, const std::string& redirection) {
@@ -77,11 +77,11 @@ TEST(Output, WhatCannotBeWrittenIsAnError) {
   expect_failure("bench --model mlp --steps 1 --trace /dev/full", ">ignored");
 }
 
-// As on a full disk: a row of metrics.csv lies beyond what a file may hold.
+// Like a full disk: metrics.csv is already larger than the limit on file sizes.
 TEST(Output, MetricsThatCannotBeWrittenAreAnError) {
   const Program program;
   ASSERT_EQ(program.run("train --model mlp --data synthetic --steps 1 --run-dir run").code, 0);
-  fs::remove(program.folder() / "run/checkpoint.safetensors");  // the run begins anew
+  fs::remove(program.folder() / "run/checkpoint.safetensors");  // so that the run starts over
   fs::resize_file(program.folder() / "run/metrics.csv", std::uintmax_t{256} << 20);
   const Outcome outcome = program.run("train --resume run", "trap '' XFSZ; ulimit -f 65536;");
   EXPECT_NE(outcome.code, 0);
@@ -90,7 +90,7 @@ TEST(Output, MetricsThatCannotBeWrittenAreAnError) {
   EXPECT_EQ(parsed(program, "run/run.json").at("state").at("status"), "failed");
 }
 
-TEST(Output, AClosedOutputTakesNoFilesPlace) {
+TEST(Output, NoFileTakesThePlaceOfAClosedOutput) {
   const Program program;
   program.run("train --model mlp --data synthetic --steps 1 --run-dir run >&- ; true");
   EXPECT_EQ(parsed(program, "run/run.json").at("state").at("status"), "finished");

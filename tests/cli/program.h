@@ -1,4 +1,4 @@
-// Runs the built program as a user's shell would, in a folder of its own.
+// Runs the built program as a user's shell would, in a temporary folder.
 #pragma once
 
 #include <fcntl.h>
@@ -52,8 +52,8 @@ class Program {
     return text.str();
   }
 
-  // `arguments` as typed behind "lockstep"; paths in it are relative to folder(). `settings` of the
-  // environment, as typed in front.
+  // `arguments` is what a user types after "lockstep", with paths relative to folder(); `settings`
+  // comes before it, such as environment variables.
   Outcome run(const std::string& arguments, const std::string& settings = "") const {
     const std::string command = "cd '" + folder_.string() + "' && " + settings +
                                 " '" LOCKSTEP_BINARY_DIR "/bin/lockstep' " + arguments +
@@ -66,8 +66,8 @@ class Program {
   std::filesystem::path folder_;
 };
 
-// The program as a process of its own that can be signalled. Its standard output comes through a
-// pipe, so that a test waits for a line, not for a time.
+// The program as a background process that can be signalled. Its standard output comes through a
+// pipe, so that a test waits for a line instead of sleeping.
 class RunningProgram {
  public:
   RunningProgram(const Program& program, const std::vector<std::string>& arguments) {
@@ -102,7 +102,7 @@ class RunningProgram {
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
 
-  // Reads until the output holds `text`; false where it ended before.
+  // Reads until the output contains `text`; false if the output ends first.
   bool wait_for(const std::string& text) {
     while (seen_.find(text) == std::string::npos) {
       char buffer[4096];
@@ -113,7 +113,8 @@ class RunningProgram {
     return true;
   }
   void signal(int number) const { kill(id_, number); }
-  // Until its handler of a signal has run, which gives the signal up; or until it ended.
+  // Blocks until the program's handler of a signal has run, which uninstalls itself, or until the
+  // program has ended.
   void wait_until_handled(int number) const {
     const std::string status = "/proc/" + std::to_string(id_) + "/status";
     for (bool caught = true; caught;) {
@@ -125,9 +126,10 @@ class RunningProgram {
       }
     }
   }
-  // Its exit code, or 128 + the signal that ended it, as a shell has it.
+  // Waits for the program to end. Returns its exit code, or 128 + the signal that ended it, as a
+  // shell does.
   int wait() {
-    while (wait_for(std::string(1, '\0'))) {  // never printed: to the end
+    while (wait_for(std::string(1, '\0'))) {  // never printed, so this reads to the end
     }
     int status = 0;
     waitpid(id_, &status, 0);

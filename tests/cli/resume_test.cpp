@@ -1,4 +1,4 @@
-// A run's record, and going on from it: nothing else is needed, and nothing slips in.
+// A run's record, and resuming from it: nothing else is needed, and no change goes unnoticed.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace {
 
 const std::string kShort = "train --model mlp --data synthetic --steps 4 --batch-per-replica 8 ";
 
-TEST(RunRecord, KeepsWhatTheRunWasStartedWith) {
+TEST(RunRecord, HoldsTheOptionsTheRunWasStartedWith) {
   const Program program;
   const Outcome outcome = program.run(kShort + "--seed 3 --learning-rate 0.002 --run-dir run");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -88,7 +88,7 @@ TEST(Resume, TellsDataSetsOfTheSameNamesAndSizesApart) {
   expect_wrong_use(program, "train --resume run --epochs 2 --data digits", "other data");
   // The same samples in another place are the same data.
   std::filesystem::rename(program.folder() / "clothes", program.folder() / "moved");
-  expect_wrong_use(program, "train --resume run --epochs 2", "give its new place with --data");
+  expect_wrong_use(program, "train --resume run --epochs 2", "give its new location with --data");
   const Outcome moved = program.run("train --resume run --epochs 2 --data moved");
   EXPECT_EQ(moved.code, 0) << moved.err;
   // One byte has changed.
@@ -96,18 +96,18 @@ TEST(Resume, TellsDataSetsOfTheSameNamesAndSizesApart) {
   expect_wrong_use(program, "train --resume run --epochs 3", "put the old data back");
 }
 
-TEST(Resume, ALearningRateThatIsGivenTakesEffect) {
+TEST(Resume, AGivenLearningRateTakesEffect) {
   const Program program;
   ASSERT_EQ(program.run(kShort + "--run-dir run").code, 0);
   const Outcome slower = program.run("train --resume run --epochs 2 --learning-rate 0.5 --json -");
   ASSERT_EQ(slower.code, 0) << slower.err;
   EXPECT_EQ(slower.json().at("epochs").at(0).at("lr"), 0.5);
-  // And stays.
+  // And is kept.
   const Outcome next = program.run("train --resume run --epochs 3 --json -");
   EXPECT_EQ(next.json().at("epochs").at(0).at("lr"), 0.5);
 }
 
-TEST(Resume, AScheduleCanBeAddedAndTakenAway) {
+TEST(Resume, AScheduleCanBeAddedAndRemoved) {
   const Program program;
   const auto last_rate = [&](const std::string& arguments) {
     const Outcome outcome = program.run(arguments + " --epochs 2 --json -");
@@ -139,7 +139,7 @@ TEST(Resume, AnotherMonitorStartsWithoutABest) {
   EXPECT_TRUE(std::filesystem::exists(best));  // no accuracy is above the best loss
 }
 
-TEST(Resume, HintsForTheInputThatCannotBeWrittenAreAWarning) {
+TEST(Resume, FailingToWriteInputTuningIsOnlyAWarning) {
   const Program program;
   ASSERT_EQ(program.run(kShort + "--run-dir run").code, 0);
   std::filesystem::create_directories(program.folder() / "run/input.tuning.writing/full");
@@ -150,7 +150,7 @@ TEST(Resume, HintsForTheInputThatCannotBeWrittenAreAWarning) {
   EXPECT_EQ(parsed(program, "result.json").at("epochs").size(), 1u);
 }
 
-TEST(Resume, OtherDataInAPlaceThatIsNotUtf8GetsOneSentence) {
+TEST(Resume, OtherDataUnderAPathThatIsNotUtf8GetsOneSentence) {
   const Program program;
   write_idx(program.folder() / "clothes", {.train = 40, .test = 8, .shade = 1});
   write_idx(program.folder() / "digits \xff", {.train = 40, .test = 8, .shade = 2});
@@ -158,7 +158,7 @@ TEST(Resume, OtherDataInAPlaceThatIsNotUtf8GetsOneSentence) {
   expect_wrong_use(program, "train --resume run --epochs 2 --data 'digits \xff'", "other data");
 }
 
-TEST(Resume, ABestThatIsNoneIsReplaced) {
+TEST(Resume, AnInvalidBestEntryIsReplaced) {
   const Program program;
   ASSERT_EQ(program.run(kShort + "--run-dir run").code, 0);
   for (const nlohmann::json& best :
@@ -175,7 +175,7 @@ TEST(Resume, ABestThatIsNoneIsReplaced) {
   }
 }
 
-TEST(Resume, GoesOnOnAnotherNumberOfReplicasWithTheSameBatchAndRate) {
+TEST(Resume, ContinuesOnAnotherNumberOfReplicasWithTheSameBatchAndRate) {
   const Program program;
   const std::string common =
       "train --model mlp --data synthetic --steps 4 --global-batch 16 --learning-rate-scaling "
@@ -197,7 +197,7 @@ TEST(Resume, SaysWhenThereIsNothingToDo) {
   EXPECT_NE(outcome.out.find("--resume run --epochs 2"), std::string::npos) << outcome.out;
 }
 
-TEST(Resume, TakesRunsOfEarlierVersionsWithTheirFlagsAndANote) {
+TEST(Resume, AcceptsRunsOfEarlierVersionsWithTheirFlagsAndANote) {
   const Program program;
   ASSERT_EQ(program.run(kShort + "--seed 3 --run-dir run").code, 0);
   std::filesystem::remove(program.folder() / "run/run.json");
@@ -207,7 +207,7 @@ TEST(Resume, TakesRunsOfEarlierVersionsWithTheirFlagsAndANote) {
   EXPECT_EQ(parsed(program, "run/run.json").at("options").at("seed"), 3);
 }
 
-TEST(Resume, BeginsARunAnewThatNeverSaved) {
+TEST(Resume, StartsOverIfTheRunNeverSaved) {
   const Program program;
   ASSERT_EQ(program.run(kShort + "--seed 3 --run-dir run").code, 0);
   std::filesystem::remove(program.folder() / "run/checkpoint.safetensors");
@@ -251,12 +251,12 @@ TEST(Resume, DamagedRecordsAreNamed) {
   expect_refused_with("data", "fingerprint", nullptr);
 }
 
-// What only somebody who writes a program could do is no advice here.
+// The advice names flags, not calls of the C++ interface.
 TEST(Resume, AdviceIsForUsersOfTheProgram) {
   const Program program;
   ASSERT_EQ(program.run(kShort + "--run-dir run").code, 0);
   expect_wrong_use(program, "train --resume run --epochs 2 --global-batch 4",
-                   "leave the batch as it was");
+                   "keep the batch size");
   std::filesystem::remove(program.folder() / "run/run.json");
   expect_wrong_use(program, kShort + "--seed 4 --epochs 2 --resume run", "give that --seed");
 }

@@ -1,4 +1,4 @@
-// Who gets which folder: no two runs share one, and none is written over.
+// The folders of runs: no two runs share one, and none is overwritten.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -22,13 +22,13 @@ std::vector<std::string> endless_in(const std::string& folder) {
   return words;
 }
 
-TEST(RunFolder, RunsThatStartTogetherGetFoldersOfTheirOwn) {
+TEST(RunFolder, RunsThatStartTogetherGetSeparateFolders) {
   const Program program;
   std::vector<std::unique_ptr<RunningProgram>> runs;
   for (int i = 0; i < 3; ++i) {
     runs.push_back(std::make_unique<RunningProgram>(program, kEndless));
   }
-  for (auto& run : runs) ASSERT_TRUE(run->wait_for("samples to train on"));
+  for (auto& run : runs) ASSERT_TRUE(run->wait_for("test samples of shape"));
   for (auto& run : runs) run->signal(SIGTERM);
   for (auto& run : runs) EXPECT_EQ(run->wait(), 128 + SIGTERM);
   int folders = 0;
@@ -43,7 +43,7 @@ TEST(RunFolder, RunsThatStartTogetherGetFoldersOfTheirOwn) {
   EXPECT_EQ(folders, 3);
 }
 
-TEST(RunFolder, ARunIsNeverWrittenOver) {
+TEST(RunFolder, ARunIsNeverOverwritten) {
   const Program program;
   ASSERT_EQ(program.run(kShort + "--run-dir run").code, 0);
   const std::string before = program.text("run/run.json");
@@ -60,7 +60,7 @@ TEST(RunFolder, ARunIsNeverWrittenOver) {
 TEST(RunFolder, OneProcessAtATimeTrainsInAFolder) {
   const Program program;
   RunningProgram run(program, endless_in("run"));
-  ASSERT_TRUE(run.wait_for("samples to train on"));
+  ASSERT_TRUE(run.wait_for("test samples of shape"));
   expect_wrong_use(program, kShort + "--run-dir run", "run");
   expect_wrong_use(program, "train --resume run", "another process");
   run.signal(SIGTERM);
@@ -68,7 +68,7 @@ TEST(RunFolder, OneProcessAtATimeTrainsInAFolder) {
   EXPECT_EQ(program.run("train --resume run --steps 1 --epochs 1").code, 0);
 }
 
-TEST(RunFolder, TheLinkToTheLastRunIsNobodysFolder) {
+TEST(RunFolder, TheLinkToTheLastRunIsNotARunFolder) {
   const Program program;
   expect_wrong_use(program, kShort + "--run-dir runs/last", "runs/last");
   ASSERT_EQ(program.run(kShort).code, 0);
@@ -81,12 +81,12 @@ TEST(RunFolder, TheLinkToTheLastRunIsNobodysFolder) {
   ASSERT_EQ(program.run("train --resume runs/last/checkpoint.safetensors --epochs 3").code, 0);
   EXPECT_EQ(fs::read_symlink(program.folder() / "runs/last"), run);
   EXPECT_EQ(parsed(program, "runs/last/run.json").at("state").at("epochs_done"), 3);
-  // A folder in runs/ by another way of writing it becomes the last run, too.
+  // A folder in runs/ becomes the last run however its path is spelled.
   ASSERT_EQ(program.run(kShort + "--run-dir ./runs/mine/").code, 0);
   EXPECT_EQ(fs::read_symlink(program.folder() / "runs/last"), "mine");
 }
 
-TEST(RunFolder, BracesInItsNameStayAsTheyAre) {
+TEST(RunFolder, BracesInItsNameAreKept) {
   const Program program;
   const Outcome outcome = program.run(kShort + "--run-dir 'run {epoch} {what}' --json -");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -96,7 +96,7 @@ TEST(RunFolder, BracesInItsNameStayAsTheyAre) {
 TEST(RunFolder, ARunThatCannotStartLeavesNoFolder) {
   const Program program;
   ASSERT_EQ(program.run(kShort + "--run-dir run").code, 0);
-  // Weights of another model: found when the run is about to begin.
+  // Weights of another model: noticed only when the run is about to begin.
   fs::create_directory(program.folder() / "old");
   fs::copy(program.folder() / "run/checkpoint.safetensors", program.folder() / "old");
   expect_wrong_use(program,

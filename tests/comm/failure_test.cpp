@@ -1,4 +1,4 @@
-// What happens when ranks do not come, do not agree, or give up.
+// What happens when ranks do not come, disagree, or give up.
 #include <atomic>
 #include <memory>
 
@@ -41,7 +41,7 @@ TEST(CommFailure, RanksThatDisagreeNameBothCollectives) {
       EXPECT_TRUE(says(error, "cpu:0 runs all_reduce of 200 f32")) << error;
       EXPECT_TRUE(says(error, "cpu:1 runs " + one.what)) << error;
     }
-    EXPECT_TRUE(group.aborted());
+    EXPECT_TRUE(group.failure().has_value());
   }
 }
 
@@ -68,7 +68,7 @@ TEST(CommFailure, ATimeoutNamesTheRanksThatHaveNotCome) {
     if (comm.rank() == 1 || comm.rank() == 3) return;
     const auto sum = comm.all_reduce(data[static_cast<std::size_t>(comm.rank())], DType::F32);
     sum->start();
-    EXPECT_FALSE(sum->advance());
+    EXPECT_FALSE(sum->poll());
     if (comm.rank() == 0) sum->await_ranks();
     sum->finish();
   });
@@ -77,7 +77,7 @@ TEST(CommFailure, ATimeoutNamesTheRanksThatHaveNotCome) {
     EXPECT_TRUE(says(error, "50 ms in all_reduce of 10 f32")) << error;
     EXPECT_TRUE(says(error, "not started by cpu:1, cpu:3")) << error;
   }
-  EXPECT_TRUE(group.aborted());
+  EXPECT_TRUE(group.failure().has_value());
 }
 
 TEST(CommFailure, ATimeoutNamesARankThatStartedAndDidNotGoOn) {
@@ -108,7 +108,7 @@ TEST(CommFailure, AnAbortWakesThoseWhoWaitAndStaysUntilReset) {
     sums.push_back(group.rank(rank).all_reduce(data[static_cast<std::size_t>(rank)], DType::I32));
   }
   const auto errors = run_ranks(group, [&](Communicator& comm) {
-    if (comm.rank() == 1) return comm.abort("replica cpu:1: out of paper");
+    if (comm.rank() == 1) return comm.abort({.rank = 1, .message = "replica cpu:1: out of paper"});
     Collective& sum = *sums[static_cast<std::size_t>(comm.rank())];
     sum.start();
     sum.finish();
@@ -116,10 +116,10 @@ TEST(CommFailure, AnAbortWakesThoseWhoWaitAndStaysUntilReset) {
   EXPECT_EQ(errors[0], "replica cpu:1: out of paper");
   EXPECT_EQ(errors[2], "replica cpu:1: out of paper");
 
-  group.rank(0).abort("something later");
+  group.abort({.rank = 0, .message = "something later"});
   const auto again = run_ranks(group, [&](Communicator& comm) {
     Collective& sum = *sums[static_cast<std::size_t>(comm.rank())];
-    EXPECT_THROW(sum.advance(), CommError);
+    EXPECT_THROW(sum.poll(), CommError);
     EXPECT_THROW(sum.await_ranks(), CommError);
     EXPECT_THROW(sum.finish(), CommError);
     comm.all_reduce(data[static_cast<std::size_t>(comm.rank())], DType::I32)->start();
@@ -127,7 +127,7 @@ TEST(CommFailure, AnAbortWakesThoseWhoWaitAndStaysUntilReset) {
   for (const std::string& error : again) EXPECT_EQ(error, "replica cpu:1: out of paper");
 
   group.reset();
-  EXPECT_FALSE(group.aborted());
+  EXPECT_FALSE(group.failure().has_value());
   expect_no_errors(run_ranks(group, [&](Communicator& comm) {
     Collective& sum = *sums[static_cast<std::size_t>(comm.rank())];
     sum.start();
@@ -136,9 +136,9 @@ TEST(CommFailure, AnAbortWakesThoseWhoWaitAndStaysUntilReset) {
   for (const Bytes& rank : data) EXPECT_EQ(load<std::int32_t>(rank, 0), 7);
 }
 
-// A rank that got the error may free its memory at once, whatever the others are in the middle of:
-// ThreadSanitizer and AddressSanitizer see it where that does not hold.
-TEST(CommFailure, BehindTheErrorNobodyTouchesTheRanksMemory) {
+// A rank that got the error may free its memory at once, whatever the others are doing:
+// ThreadSanitizer and AddressSanitizer report it if that does not hold.
+TEST(CommFailure, AfterTheErrorNobodyTouchesTheRanksMemory) {
   for (std::uint64_t round = 0; round < 200; ++round) {
     LocalGroup group(group_of(3));
     std::atomic<int> started = 0;
@@ -149,7 +149,7 @@ TEST(CommFailure, BehindTheErrorNobodyTouchesTheRanksMemory) {
         sum->start();
         if (comm.rank() == static_cast<int>(round % 3) && i == round % 5) {
           ++started;
-          comm.abort("stop");
+          comm.abort({.rank = comm.rank(), .message = "stop"});
         }
         sum->finish();
       }

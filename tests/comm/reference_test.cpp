@@ -1,5 +1,5 @@
 // The reference sums that the collectives are compared with, and their own tests. 16-bit numbers
-// are taken apart with arithmetic, not with bits, so that they share nothing with what they check.
+// are decoded with arithmetic, not with bits, so that they share nothing with what they check.
 #include <cmath>
 #include <limits>
 
@@ -36,7 +36,8 @@ struct Half {
     if (std::isinf(size)) return static_cast<std::uint16_t>(sign | top() << fraction);
     const int field = size == 0 ? 0 : std::max(std::ilogb(size) + bias(), 0);
     const int unit = std::max(field, 1) - bias() - fraction;
-    // In units of the last place; a carry out of the fraction moves into the exponent by itself.
+    // In units of the last place; a carry out of the fraction moves into the exponent
+    // automatically.
     const auto units = static_cast<int>(std::nearbyint(std::ldexp(size, -unit)));
     const int bits = units + (std::max(field, 1) - 1) * (1 << fraction);
     return static_cast<std::uint16_t>(sign | std::min(bits, top() << fraction));
@@ -143,8 +144,8 @@ TEST(Reference, ItsHalfNumbersAreTheStandardOnes) {
   EXPECT_EQ(kBf16.nearest(1.01171875F), 0x3F82);
 }
 
-// Every number of 65536, added to zero, comes back; and each added to another one, which stands for
-// every way of rounding, is what the reference says.
+// Each of the 65536 numbers, added to zero, comes back; and each added to another one, which covers
+// every way of rounding, gives what the reference says.
 TEST(HalfSums, EveryNumberIsReadAndRoundedAsTheFormatSays) {
   for (const DType dtype : {DType::F16, DType::BF16}) {
     const Half& half = dtype == DType::F16 ? kF16 : kBf16;

@@ -1,4 +1,4 @@
-"""A case: what Lockstep computes on one side and a peer on the other, from the same inputs."""
+"""A case: a computation that Lockstep and a peer both do on the same inputs."""
 
 import dataclasses
 import json
@@ -8,7 +8,7 @@ import numpy as np
 from safetensors import numpy as safetensors_numpy
 from safetensors import safe_open
 
-# The distance of 1 to the next number of a type.
+# The machine epsilon of each type: the distance from 1 to the next number.
 EPSILON = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
@@ -18,22 +18,23 @@ class Case:
     what: str  # what the driver does: "adam", "conv2d"
     options: dict[str, Any]
     inputs: dict[str, np.ndarray]
-    # The peer's results by name; called once. Raises where the peer refuses.
+    # The peer's results by name; called once. Raises if the peer refuses the case.
     peer: Callable[[], dict[str, np.ndarray]]
-    # How many roundings of the result's type, of numbers as large as the tensor's largest, may lie
-    # between the two results. 0: the same to the bit.
+    # The tolerance, in rounding errors of the result's type at the mean of the magnitudes of the
+    # element and of the tensor's largest element. 0: bit-identical.
     roundings: float = 64
     golden: bool = False  # kept with its results in golden/, for the test that needs no peer
-    raises: bool = False  # the peer refuses, and Lockstep must
-    refusal: str = ""  # how the peer said it
-    # More than rounding, where a result is defined only so far: pixels of a decoder, say.
+    raises: bool = False  # the peer refuses, so Lockstep must, too
+    refusal: str = ""  # the peer's message
+    # An absolute tolerance for results that are not defined exactly, such as decoded pixels.
     absolute: float = 0.0
-    # Where results are defined by a rule, not by the peer's numbers: outputs → why they break it.
+    # For results that must obey a rule instead of matching the peer's numbers: given the outputs,
+    # returns why they break it, or None.
     check: Callable[[dict[str, np.ndarray]], str | None] | None = None
 
 
 def array(value, dtype=None):
-    """NumPy's form of a peer's result."""
+    """A peer's result as a NumPy array."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
     value = np.asarray(value)
@@ -41,7 +42,7 @@ def array(value, dtype=None):
 
 
 def write(path, cases, expected=None, metadata=None):
-    """One file with all cases of an area: the list as JSON in its metadata, and the tensors."""
+    """Writes all cases of an area to one file: tensors, and the list as JSON in the metadata."""
     tensors = {}
     listed = []
     for number, case in enumerate(cases):
@@ -63,20 +64,20 @@ def write(path, cases, expected=None, metadata=None):
 
 
 def read(path, count):
-    """The driver's results: for each case (outputs by name, or None, and the error)."""
+    """The driver's results: for each case, (outputs by name, None) or (None, the error)."""
     results = [({}, None) for _ in range(count)]
     with safe_open(path, framework="np") as file:
         for key in file.keys():
             number, name = key.split("/", 1)
             results[int(number)][0][name] = file.get_tensor(key)
         for key, message in (file.metadata() or {}).items():
-            if key.isdigit():  # Lockstep keeps its checksums there, too.
+            if key.isdigit():  # other keys are Lockstep's checksums
                 results[int(key)] = (None, message)
     return results
 
 
 def difference(got, want, roundings, absolute=0.0):
-    """Why two tensors differ by more than rounding; None where they do not."""
+    """Why two tensors differ by more than rounding; None if they do not."""
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         return f"shape {got.shape}, the peer's {want.shape}"
@@ -103,9 +104,9 @@ def difference(got, want, roundings, absolute=0.0):
 
 
 def compare(case, outputs, error, expected):
-    """Why a case differs; None where it agrees."""
+    """Why a case differs; None if it agrees."""
     if case.raises:
-        return None if error else f"Lockstep takes what the peer refuses ({case.refusal})"
+        return None if error else f"Lockstep accepts what the peer refuses ({case.refusal})"
     if error:
         return f"Lockstep refuses: {error}"
     if case.check is not None:

@@ -1,4 +1,4 @@
-"""Normalisation and changes of colour, against torchvision."""
+"""Normalisation and colour jitter, compared with torchvision."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""JPEG and PNG files to pixels, against TensorFlow and Pillow."""
+"""Decoding of JPEG and PNG files, compared with TensorFlow and Pillow."""
 
 import io
 
@@ -62,7 +62,7 @@ def jpegs():
             seed += 1
             data = encoded(Image.fromarray(scene(seed, 48, 48)), format="JPEG",
                            subsampling=subsampling)
-            # The window of the whole picture: what is outside of it does not matter.
+            # Decoding a region must give the same pixels as cropping the whole picture.
             yield case(f"tf/jpeg/region {x},{y},{width},{height}/subsampling={subsampling}", data,
                        {"region": [x, y, width, height]},
                        lambda a=(data, x, y, width, height):

@@ -1,4 +1,4 @@
-// Every deviation from the peers that is meant is in one table, which the documents show.
+// Every intended deviation from the peers is in one table, which the documents show.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -15,7 +15,7 @@ std::string contents(const std::string& file) {
   return text.str();
 }
 
-TEST(Deviations, EveryOneIsInTheTableOfTheDocuments) {
+TEST(Deviations, AllAreListedInTheDocuments) {
   const auto table = nlohmann::json::parse(contents("tests/conformance/deviations.json"));
   const std::string page = contents("docs/from-keras.md");
   ASSERT_FALSE(page.empty());

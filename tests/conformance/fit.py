@@ -1,4 +1,4 @@
-"""Whole calls of fit: histories, weights and callbacks, against keras.Model.fit."""
+"""Complete calls of fit: histories, weights and callbacks, compared with keras.Model.fit."""
 
 import os
 import tempfile
@@ -127,7 +127,7 @@ def run(what, options, inputs):
 
 
 def weights_for(layers, shape, random):
-    """Fresh weights in the order of the layers, as Keras and Lockstep keep them."""
+    """New weights in the order of the layers, which Keras and Lockstep share."""
     model = keras.Sequential([keras.Input(shape)])
     for kind, given in layers:
         model.add(getattr(keras.layers, kind)(**given))
@@ -208,7 +208,7 @@ def optimizers_and_losses():
 
 
 def habits():
-    """How fit cuts, weighs and counts."""
+    """Batch sizes, splits, epochs and weights."""
     base = {"layers": SMALL, **SPARSE, "metrics": ["accuracy"],
             "optimizer_options": {"learning_rate": 0.1}}
     for seed, size in enumerate((1, 7, 32, 50, 64)):
@@ -240,7 +240,7 @@ def habits():
 
 
 def stopping():
-    # A rate so large that the loss goes up and down.
+    # A learning rate so large that the loss goes up and down.
     wild = {"layers": SMALL, **SPARSE, "metrics": ["accuracy"], "epochs": 12, "batch_size": 10,
             "optimizer_options": {"learning_rate": 0.9}}
     rows = [{}, {"patience": 1}, {"patience": 2}, {"patience": 3}, {"monitor": "loss"},

@@ -1,4 +1,4 @@
-"""Folders of images as data sets, against keras.utils.image_dataset_from_directory."""
+"""Folders of images as data sets, compared with keras.utils.image_dataset_from_directory."""
 
 import pathlib
 import tempfile
@@ -9,7 +9,7 @@ from case import Case
 from pictures import encoded, scene
 from PIL import Image
 
-# Lockstep blends rows and columns in fixed point: less than 1/16 of a step of a byte.
+# Lockstep interpolates in fixed point, with an error below 1/16 of the distance of two byte values.
 FIXED_POINT = 1 / 16
 
 
@@ -75,7 +75,7 @@ def rows():
         yield f"batches/{size}", files(three, 3), {**small, "batch_size": size}
     for mode in ("grayscale", "rgb", "rgba"):
         yield f"colours/{mode}", files(three, 2), {**small, "color_mode": mode}
-    # TensorFlow decodes JPEGs with the less exact transform, which Lockstep takes when asked to.
+    # TensorFlow decodes JPEGs with the less exact transform, which is an option in Lockstep.
     for mode in ("grayscale", "rgb"):
         yield f"colours/{mode} of JPEGs", files(three, 2, formats=("jpg",)), {
             **small, "color_mode": mode, "fast_dct": True}
@@ -83,7 +83,7 @@ def rows():
     yield "JPEGs and PNGs", files(three, 4, formats=("jpg", "png")), {**small, "fast_dct": True}
     for interpolation in ("nearest", "bilinear", "bicubic", "area", "lanczos3", "lanczos5",
                           "gaussian", "mitchellcubic"):
-        # Even sizes: with odd ones the Gaussian, which ends with a step, ends on a pixel.
+        # Even sizes: with odd ones the edge of the truncated Gaussian falls exactly on a pixel.
         for height, width in ((8, 10), (20, 32)):
             yield f"interpolation/{interpolation}/{height}x{width}", files(two, 2), {
                 "height": height, "width": width, "interpolation": interpolation}

@@ -1,6 +1,5 @@
-// The results of the peers for some of the cases, kept with the peers' versions in golden/: what is
-// compared by scripts/conformance stays so without the peers. `scripts/conformance --write-golden`
-// makes them anew.
+// Compares some of the cases with the peers' stored results in golden/, so that no peer needs to be
+// installed. `scripts/conformance --write-golden` rewrites those files.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +23,7 @@ double epsilon_of(ls::DType dtype) {
   }
 }
 
-// The rule of case.py: roundings of numbers as large as the element and the tensor's largest one.
+// The same tolerance as difference() in case.py.
 void expect_near(const Case& c, const std::string& name, const ls::Tensor& got,
                  const ls::Tensor& want) {
   ASSERT_EQ(got.shape(), want.shape()) << c.name << ", " << name;
@@ -56,7 +55,7 @@ std::vector<std::string> areas_with_results() {
 
 class EveryArea : public testing::TestWithParam<std::string> {};
 
-TEST_P(EveryArea, GivesTheResultsOfThePeers) {
+TEST_P(EveryArea, MatchesTheResultsOfThePeers) {
   const std::string area = GetParam();
   const std::vector<Case> cases =
       read_cases(LOCKSTEP_SOURCE_DIR "/tests/conformance/golden/" + area + ".safetensors");

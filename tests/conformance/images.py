@@ -1,4 +1,4 @@
-"""Operations on images, against tf.image."""
+"""Operations on images, compared with tf.image."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,7 +7,7 @@ from pictures import picture
 
 METHODS = ["nearest", "bilinear", "bicubic", "area", "lanczos3", "lanczos5", "gaussian",
            "mitchellcubic"]
-# Odd sizes for the last: with even ones the Gaussian, which ends with a step, ends on a pixel.
+# Odd sizes in the last: with even ones the edge of the truncated Gaussian falls exactly on a pixel.
 SIZES = [((9, 7), (18, 14)), ((16, 16), (5, 5)), ((10, 13), (7, 29)), ((5, 5), (5, 5)),
          ((33, 20), (8, 9)), ((1, 1), (4, 3)), ((25, 31), (1, 1))]
 
@@ -63,7 +63,7 @@ def moves():
 
 
 def conversions():
-    # Values between two bytes go to the nearest, those outside to the ends.
+    # Values are rounded to the nearest byte and clamped.
     image = picture(1210, (5, 6)) * np.float32(1.4) - np.float32(50)
     yield case("tf/to_u8", "to_u8", {}, image,
                lambda: tf.cast(tf.round(tf.clip_by_value(image, 0, 255)), tf.uint8), golden=True)

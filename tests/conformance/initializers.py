@@ -1,4 +1,4 @@
-"""Initialisers, against keras.initializers: the same rule, with other random numbers."""
+"""Initialisers, compared with keras.initializers: the same distribution, other random numbers."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def distance(a, b):
 
 
 def check(name, options, shape):
-    """The rule that the numbers break; None where they follow the peer's."""
+    """A check that returns how the numbers differ from the peer's distribution, or None."""
 
     def why(outputs):
         got = outputs["values"].astype(np.float64).ravel()
@@ -45,7 +45,7 @@ def check(name, options, shape):
                                                                        "LecunNormal") or (
             name == "VarianceScaling" and options.get("distribution") != "untruncated_normal")
         if bounded:
-            # Both samples reach nearly to the ends of what the rule allows, and not beyond.
+            # Both samples come close to the bounds of the distribution and do not exceed them.
             reach = max(abs(want.min() - want.mean()), abs(want.max() - want.mean()))
             mine = max(abs(got.min() - got.mean()), abs(got.max() - got.mean()))
             if abs(mine / reach - 1) > 0.005:

@@ -1,4 +1,4 @@
-"""Layers with gradients, against keras.layers and torch.nn.functional."""
+"""Layers with gradients, compared with keras.layers and torch.nn.functional."""
 
 import itertools
 
@@ -60,7 +60,7 @@ def keras_run(kind, options, inputs, training):
 
 def make(kind, options, xs, weights=(), training=False, seed=0, peer=None, note="",
          compute=keras_run, **more):
-    """The case of a layer; what its output's gradient is follows from the seed."""
+    """A case for a layer; the gradient of its output is drawn from the seed."""
     inputs = {f"x{i}": x for i, x in enumerate(xs)}
     inputs.update({f"weight{i}": w for i, w in enumerate(weights)})
     shape = more.pop("shape", None)
@@ -312,7 +312,7 @@ def shapes():
 
 
 def dropout_in_training(rate):
-    """Which elements fall is chance; how many, and what becomes of the others, is not."""
+    """Checks how many elements are dropped and how the others are scaled; which ones is random."""
     ones = np.ones((400, 250), dtype=np.float32)
 
     def check(outputs):

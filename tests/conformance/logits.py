@@ -1,5 +1,5 @@
-"""Losses of probabilities behind a softmax or sigmoid: Keras on TensorFlow looks through it to the
-logits, so that a saturated one still learns."""
+"""Losses of the output of a softmax or sigmoid: Keras on TensorFlow computes them from the logits
+in front of it, so that a saturated output still learns."""
 
 import numpy as np
 from case import Case

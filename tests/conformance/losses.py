@@ -1,4 +1,4 @@
-"""Losses with gradients, against keras.losses and torch.nn.functional."""
+"""Losses with gradients, compared with keras.losses and torch.nn.functional."""
 
 import keras
 import numpy as np
@@ -31,7 +31,7 @@ def keras_run(name, options, labels, predictions, weights=None, activation=None)
         tape.watch(scores)
         seen = scores if activation is None else getattr(keras.activations, activation)(scores)
         mean = loss(labels, seen, sample_weight=weights)
-        # Keras averages a list of plain numbers at once; as a column it keeps them apart.
+        # Keras averages a vector to one number; as a column it gives a loss per example.
         plain = predictions.ndim == 1
         each = loss.call(tf.constant(labels[:, None] if plain else labels),
                          seen[:, None] if plain else seen)
@@ -41,7 +41,7 @@ def keras_run(name, options, labels, predictions, weights=None, activation=None)
 
 
 def torch_run(f, labels, predictions):
-    """f gives a loss per example."""
+    """f returns a loss per example."""
     scores = torch.tensor(predictions, requires_grad=True)
     each = f(scores, torch.tensor(labels))
     each = each.reshape(each.shape[0], -1).mean(-1)
@@ -65,7 +65,7 @@ def labels_for(name, random, shape):
 
 
 def weights_for(kind, random, shape):
-    """One per example, and one per position where examples have several."""
+    """One weight per example, or per position if examples have several."""
     if kind == "weights":
         return random.random(shape[:-1]).astype(np.float32)
     if kind == "some zero":
@@ -105,7 +105,7 @@ def soft_labels():
             yield ("binary_crossentropy", {"from_logits": logits}, shape, "plain", "soft",
                    random.random(shape).astype(np.float32),
                    scores_for(random, shape, 2.0, logits, True), None)
-    # Probabilities that do not add up to one are divided by their sum.
+    # Probabilities that do not add up to 1 are divided by their sum.
     random = np.random.default_rng(510)
     yield ("categorical_crossentropy", {"from_logits": False}, (5, 4), "plain", "unnormalised",
            np.eye(4, dtype=np.float32)[random.integers(0, 4, 5)],

@@ -1,4 +1,4 @@
-"""Metrics over several batches, against keras.metrics."""
+"""Metrics over several batches, compared with keras.metrics."""
 
 import keras
 import numpy as np
@@ -73,7 +73,7 @@ def rows():
 
 
 def special():
-    """Single batches at the edges."""
+    """Edge cases, one batch each."""
     nothing = np.zeros((4, 1), dtype=np.float32)
     sure = np.ones((4, 1), dtype=np.float32)
     for name in ("Precision", "Recall", "AUC", "BinaryAccuracy"):

@@ -1,4 +1,4 @@
-"""Optimizers over 20 steps, against keras.optimizers and torch.optim."""
+"""Optimizers over 20 steps, compared with keras.optimizers and torch.optim."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ STEPS = 20
 KERAS = {"sgd": keras.optimizers.SGD, "adam": keras.optimizers.Adam,
          "adamw": keras.optimizers.AdamW, "rmsprop": keras.optimizers.RMSprop,
          "adagrad": keras.optimizers.Adagrad, "lamb": keras.optimizers.Lamb}
-# What each is tried with, beside its defaults.
+# The options that each is tried with, besides its defaults.
 VARIANTS = {
     "sgd": [{"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}, {"momentum": 0.5},
             {"momentum": 0.99, "nesterov": True}],
@@ -130,8 +130,8 @@ def keras_cases():
 
 
 def torch_cases():
-    # Where PyTorch's rule is the same: its Adam and RMSprop add epsilon elsewhere, so that it is
-    # made too small to matter.
+    # Only where PyTorch's rule is the same. Its Adam and RMSprop add epsilon in another place, so
+    # epsilon is chosen too small to matter.
     small = 1e-12
     rows = []
     for rate in (0.1, 0.01):

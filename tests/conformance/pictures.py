@@ -1,4 +1,4 @@
-"""Pictures that the areas about images share."""
+"""Pictures that the image areas share."""
 
 import io
 

@@ -1,5 +1,5 @@
-"""Pooling layers with gradients, against keras.layers on TensorFlow: on PyTorch, Keras fills the rim of
-"same" with copies of the picture's edge where the two sides differ, and so has other means."""
+"""Pooling layers with gradients, compared with keras.layers on TensorFlow. On PyTorch, Keras pads
+"same" with copies of the picture's edge if the two sides differ, which gives other means."""
 
 import itertools
 

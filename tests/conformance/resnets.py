@@ -1,4 +1,4 @@
-"""ResNets with transplanted weights, against torchvision.models."""
+"""ResNets with the same weights, compared with torchvision.models."""
 
 import functools
 
@@ -12,7 +12,7 @@ NAMES = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean",
 
 
 def place(key):
-    """Where a tensor of PyTorch's goes: layer1.0.conv1.weight is layer1_0_conv1/kernel."""
+    """Lockstep's name of a PyTorch tensor: layer1.0.conv1.weight is layer1_0_conv1/kernel."""
     layer, part = key.rsplit(".", 1)
     layer = layer.replace(".", "_")
     norm = "bn" in layer or layer.endswith("downsample_1")
@@ -22,14 +22,14 @@ def place(key):
 
 
 def moved(value):
-    """PyTorch's layout to ours: (out, in, rows, columns) to (rows, columns, in, out)."""
+    """From PyTorch's layout to ours: (out, in, rows, columns) to (rows, columns, in, out)."""
     if value.ndim == 4:
         return value.transpose(2, 3, 1, 0)
     return value.T if value.ndim == 2 else value
 
 
 def network(depth, classes, small, seed, firm):
-    """Firm: no rounding can turn the sign of what goes into a relu, and with it a whole gradient."""
+    """With `firm`, no rounding can flip the sign of a relu's input, which would change gradients."""
     torch.manual_seed(seed)
     made = getattr(torchvision.models, f"resnet{depth}")(weights=None, num_classes=classes)
     if small:
@@ -38,11 +38,11 @@ def network(depth, classes, small, seed, firm):
     for name, module in made.named_modules():
         if not isinstance(module, torch.nn.BatchNorm2d):
             continue
-        # Fresh norms are all ones and zeros: nothing would tell a wrong one from a right one.
+        # A new norm has only ones and zeros, with which mistakes would go unnoticed.
         torch.nn.init.normal_(module.running_mean, std=0.1)
         torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
         if firm:
-            # Far from zero, to either side; what a shortcut adds never outweighs what is below.
+            # Far from zero on either side; a shortcut is too small to change the sign of a sum.
             off = -50.0 if not name.endswith("downsample.1") else 1.0
             torch.nn.init.uniform_(module.weight, 0.05, 0.1)
             module.bias.data = torch.where(torch.rand(module.bias.shape) < 0.25, off, 1.0)
@@ -53,7 +53,7 @@ def network(depth, classes, small, seed, firm):
 
 
 def run(made, options, images, labels):
-    """In double, so that what is left over is our rounding alone."""
+    """Computes in double, so that only our own rounding remains."""
     net = made().double()
     start = {key: value.clone() for key, value in net.state_dict().items()}
     x, y = torch.tensor(images.transpose(0, 3, 1, 2)).double(), torch.tensor(labels).long()
@@ -87,7 +87,7 @@ def run(made, options, images, labels):
 
 
 def rows():
-    """Depth, size, small stem, batch, firm norms, options."""
+    """Rows of (depth, size, small stem, batch, firm norms, options)."""
     last = ["fc/kernel", "fc/bias"]
     ends = ["conv1/kernel", "bn1/gamma", "layer1_0_conv1/kernel", "layer4_0_downsample_0/kernel",
             *last]
@@ -121,8 +121,8 @@ def cases():
         what = "gradients" if "gradients" in more else "steps" if "steps" in more else "logits"
         note = (" of all" if more.get("gradients") == ["all"] else
                 " of the last layer" if more and not firm else "")
-        # Fifty layers one after the other, each with sums over hundreds of products; and some
-        # gradients are zero, because the next norm takes off what a bias adds.
+        # A generous tolerance: up to 152 layers in a row, each with sums of hundreds of products;
+        # and some gradients are zero because the next norm cancels the effect of a bias.
         yield Case(f"torchvision/resnet{depth}/{batch}x{height}x{width}/"
                    f"{'small/' if small else ''}{what}{note}", "resnet", options, inputs,
                    lambda a=(made, options, images, labels): run(*a), roundings=8192, absolute=1e-6)

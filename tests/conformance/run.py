@@ -1,8 +1,8 @@
 """Compares Lockstep with Keras and PyTorch: run.py --driver PROGRAM [AREA...]
 
-Prints a line per area: cases, how many agree to rounding, how many differ as meant (deviations.json)
-and how many differ otherwise. The exit code is 1 where any differs otherwise, or where a deviation
-that is in the table is no longer seen.
+Prints a line per area: the number of cases, and how many agree up to rounding, differ as intended
+(deviations.json) and differ otherwise. The exit code is 1 if any case differs otherwise, or if a
+listed deviation no longer occurs.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 AREAS = ["optimizers", "schedules", "initializers", "losses", "logits", "metrics", "layers", "pooling",
          "images", "colors", "decoding", "folders", "resnets", "fit"]
-# Which framework computes for Keras: PyTorch, but where TensorFlow itself is the peer.
+# Keras's backend per area: PyTorch, except where TensorFlow itself is the peer.
 BACKENDS = dict.fromkeys(["losses", "logits", "metrics", "pooling", "images", "decoding",
                           "folders"],
                          "tensorflow")
@@ -42,19 +42,19 @@ def deviations():
 
 
 def peer_results(case):
-    """What the peer computes; a case that it refuses is one that Lockstep must refuse."""
+    """The peer's results. If the peer refuses a case, Lockstep must refuse it, too."""
     if case.raises or case.check:
         return {}
     try:
         return case.peer()
-    except Exception as error:  # Each framework has exceptions of its own.
+    except Exception as error:  # each framework raises different ones
         case.raises = True
         case.refusal = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         return {}
 
 
 def run_area(area, arguments):
-    """Both sides of one area; returns the counts and the cases that differ."""
+    """Computes both sides of one area; returns the counts and the cases that differ."""
     from case import compare, read, write
     module = importlib.import_module(area)
     cases = list(module.cases())
@@ -91,7 +91,7 @@ def run_area(area, arguments):
         for row in meant:
             if row["cases"] not in seen:
                 counts["differ"] += 1
-                differing.append(f"{row['cases']}: a deviation in the table that no case shows")
+                differing.append(f"{row['cases']}: a listed deviation that no case shows")
     return {"counts": counts, "differing": differing}
 
 
@@ -102,7 +102,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="name every case that differs")
     parser.add_argument("--only", help="only cases whose name matches this pattern")
     parser.add_argument("--write-golden", action="store_true",
-                        help="keep the peers' results of some cases in golden/")
+                        help="store the peers' results of some cases in golden/")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     unknown = [area for area in arguments.areas if area not in AREAS]
@@ -120,11 +120,11 @@ def main():
     failed = False
     for area in arguments.areas or AREAS:
         began = time.monotonic()
-        # A process per area: the peers' frameworks do not go well together in one.
+        # A process per area: the peers' frameworks do not work well together in one process.
         environment = {**os.environ, "KERAS_BACKEND": BACKENDS.get(area, "torch"),
                        "TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0",
                        "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1",
-                       # Tensors are small: threads would only wait for one another.
+                       # The tensors are too small to gain from threads.
                        "OMP_NUM_THREADS": "1"}
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "result.json"

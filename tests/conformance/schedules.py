@@ -1,4 +1,4 @@
-"""Learning-rate schedules, against keras.optimizers.schedules."""
+"""Learning-rate schedules, compared with keras.optimizers.schedules."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ from case import Case, array
 
 
 class Constant(keras.optimizers.schedules.LearningRateSchedule):
-    """A constant rate after a warm-up; Keras has none of its own."""
+    """A constant rate; Keras has no such schedule."""
 
     def __init__(self, rate):
         self.rate = rate
@@ -16,7 +16,7 @@ class Constant(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear warm-up before a schedule, as CosineDecay has it built in."""
+    """A linear warm-up before a schedule, like the one built into CosineDecay."""
 
     def __init__(self, schedule, first, start, steps):
         self.schedule, self.first, self.start, self.steps = schedule, first, start, steps
@@ -95,7 +95,7 @@ def cases():
     for options in rows():
         iterations = iterations_for(options)
         title = ",".join(f"{key}={value}" for key, value in options.items())
-        # A rate far down an exponential has as many roundings as its exponent: ln(rate) * steps.
+        # The relative error of an exponential grows with its exponent, ln(rate) * steps.
         decayed = options["schedule"] == "exponential"
         yield Case(f"keras/{title}", options["schedule"], options, {"iterations": iterations},
                    lambda a=(options, iterations): run(*a), roundings=64 if decayed else 16,

@@ -1,4 +1,4 @@
-#include "lockstep/data/buffer_pool.h"
+#include "lockstep/data/pipeline/buffer_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-TEST(BufferPool, ABufferIsUsedAgainWhenNobodyHoldsIt) {
+TEST(BufferPool, ABufferIsReusedOnceItIsReleased) {
   BufferPool pool;
   std::shared_ptr<Buffer> held = pool.take(100);
   const std::byte* const first = held->data();
@@ -18,7 +18,7 @@ TEST(BufferPool, ABufferIsUsedAgainWhenNobodyHoldsIt) {
   EXPECT_EQ(pool.take(50)->data(), first);
 }
 
-TEST(BufferPool, WhoeverHoldsVeryManyDoesNotHoldThemPinned) {
+TEST(BufferPool, OnlyALimitedNumberOfBuffersIsPinned) {
   testing::LateDevice device;
   Device& pinned = device.allocate_host(0)->device();
   BufferPool pool(pinned);

@@ -19,7 +19,7 @@ ByteStream stream_of(std::string_view bytes, ByteStreamOptions options = {}) {
   return ByteStream(view_bytes(bytes, "input"), options);
 }
 
-// Everything that is left, read in pieces of odd sizes in every way there is.
+// Reads the rest of the stream in chunks of odd sizes, alternating between read and peek.
 std::string drain(ByteStream& stream) {
   std::string all;
   std::string piece;
@@ -44,7 +44,7 @@ struct Form {
   std::string bytes;
 };
 
-// The same text in every form that a file can have.
+// The same text, plain and compressed in several ways.
 std::vector<Form> forms_of(const std::string& text) {
   std::string members;
   for (std::size_t at = 0; at < text.size(); at += 70'000) {
@@ -59,7 +59,7 @@ std::vector<Form> forms_of(const std::string& text) {
           {"members", members}};
 }
 
-TEST(ByteStream, ReadsEveryFormAlike) {
+TEST(ByteStream, ReadsPlainAndCompressedFilesAlike) {
   const std::string text = prose(900'000);
   const TemporaryFolder folder;
   for (const Form& form : forms_of(text)) {
@@ -83,14 +83,14 @@ TEST(ByteStream, AnEmptyFileIsEmpty) {
   }
 }
 
-TEST(ByteStream, GoesOnFromASavedPlaceWithoutTheBytesBeforeIt) {
+TEST(ByteStream, ContinuesFromASavedPosition) {
   const std::string text = prose(2'000'000);
   for (const Form& form : forms_of(text)) {
     ByteStream stream = stream_of(form.bytes, {.buffer = 65'536});
     for (std::size_t at = 0; at <= text.size(); at += 83'111) {
       const std::size_t ahead = at - stream.tell();
       EXPECT_EQ(stream.skip(ahead), ahead);
-      stream.peek(at % 1000);  // what is buffered is no part of the place
+      stream.peek(at % 1000);  // the buffer is not part of the position
       const std::string state = stream.save();
       EXPECT_LT(state.size(), 33'000u) << form.name;
       ByteStream other = stream_of(form.bytes, {.buffer = 8'192});
@@ -105,7 +105,7 @@ TEST(ByteStream, GoesOnFromASavedPlaceWithoutTheBytesBeforeIt) {
   }
 }
 
-TEST(ByteStream, ARestoredStreamReadsNothingThatLiesFarBefore) {
+TEST(ByteStream, ARestoredStreamReadsNothingFarBeforeItsPosition) {
   const std::string text = prose(3'000'000);
   const std::string bytes = zipped(text);
   ByteStream stream = stream_of(bytes);
@@ -118,7 +118,7 @@ TEST(ByteStream, ARestoredStreamReadsNothingThatLiesFarBefore) {
   EXPECT_TRUE(drain(other) == text.substr(2'500'000));
 }
 
-TEST(ByteStream, TheChecksumIsCheckedBehindARestoreToo) {
+TEST(ByteStream, TheChecksumIsVerifiedAfterARestoreToo) {
   std::string bytes = zipped(prose(1'000'000));
   ByteStream stream = stream_of(bytes);
   stream.skip(700'000);
@@ -133,7 +133,7 @@ TEST(ByteStream, TheChecksumIsCheckedBehindARestoreToo) {
       << message;
 }
 
-TEST(ByteStream, PlacesOfOtherFilesAndDamagedOnesChangeNothing) {
+TEST(ByteStream, PositionsInOtherFilesAndDamagedOnesChangeNothing) {
   const std::string text = prose(400'000);
   for (const std::string& bytes : {text, zipped(text)}) {
     ByteStream stream = stream_of(bytes);
@@ -142,8 +142,7 @@ TEST(ByteStream, PlacesOfOtherFilesAndDamagedOnesChangeNothing) {
     const std::string longer = bytes + bytes;
     ByteStream other = stream_of(longer);
     other.skip(1000);
-    EXPECT_NE(data_error([&] { other.restore(state); }).find("must stay the same"),
-              std::string::npos);
+    EXPECT_NE(data_error([&] { other.restore(state); }).find("must not change"), std::string::npos);
     EXPECT_THROW(stream.restore(state.substr(0, state.size() - 1)), UsageError);
     EXPECT_THROW(stream.restore(state + "x"), UsageError);
     EXPECT_THROW(stream.restore(""), UsageError);
@@ -159,7 +158,7 @@ TEST(ByteStream, PlacesOfOtherFilesAndDamagedOnesChangeNothing) {
   }
 }
 
-TEST(ByteStream, SeeksBothWays) {
+TEST(ByteStream, SeeksInBothDirections) {
   const std::string text = prose(1'500'000);
   for (const Form& form : forms_of(text)) {
     ByteStream stream = stream_of(form.bytes, {.buffer = 16'384});
@@ -169,12 +168,12 @@ TEST(ByteStream, SeeksBothWays) {
       EXPECT_EQ(stream.peek(300).substr(0, 300), std::string_view(text).substr(at, 300))
           << form.name << " at " << at;
     }
-    EXPECT_NE(data_error([&] { stream.seek(1'500'001); }).find("behind the end"),
+    EXPECT_NE(data_error([&] { stream.seek(1'500'001); }).find("beyond the end"),
               std::string::npos);
   }
 }
 
-TEST(ByteStream, WhatCannotBeOpenedIsNamed) {
+TEST(ByteStream, FilesThatCannotBeOpenedAreNamed) {
   const TemporaryFolder folder;
   EXPECT_EQ(data_error([&] { ByteStream stream(folder / "none"); }),
             (folder / "none").string() + ": cannot be opened: No such file or directory");
@@ -190,7 +189,7 @@ TEST(ByteStream, WhatCannotBeOpenedIsNamed) {
             (folder / "file").string() + ": is not a gzip file");
 }
 
-TEST(ByteStream, WhatLiesBeforeDamageCanBeRead) {
+TEST(ByteStream, DataBeforeDamageCanBeRead) {
   const std::string text = prose(500'000);
   const std::string bytes = zipped(text);
   const std::string half = bytes.substr(0, bytes.size() / 2);
@@ -214,7 +213,7 @@ struct BadFile {
   std::string bytes;
 };
 
-TEST(ByteStream, DamagedGzipIsNamedWithItsByte) {
+TEST(ByteStream, DamagedGzipIsReportedWithItsByteOffset) {
   const std::string whole = zipped("some text");
   std::string method = whole;
   method[2] = 7;
@@ -225,7 +224,7 @@ TEST(ByteStream, DamagedGzipIsNamedWithItsByte) {
   std::string length = whole;
   length[whole.size() - 4] ^= 1;
   std::string block = whole;
-  block[10] = '\x07';  // no type of block
+  block[10] = '\x07';  // an invalid block type
   std::string header_crc = whole;
   header_crc[3] = 2;
   header_crc.insert(10, "ab");
@@ -234,7 +233,7 @@ TEST(ByteStream, DamagedGzipIsNamedWithItsByte) {
       {"input: byte 0: the gzip data is damaged: method 7", method},
       {"input: byte 0: the gzip data is damaged: method 8, flags 0x80", flags},
       {": the gzip data is damaged: 9 bytes with the checksum", checksum},
-      {"where the trailer says 8 (modulo 2^32)", length},
+      {"but the trailer says 8 (modulo 2^32)", length},
       {"the gzip data is damaged: invalid block type", block},
       {"the header's checksum is", header_crc},
       {": 3 bytes follow the end of the gzip data", whole + "abc"},
@@ -298,7 +297,7 @@ std::vector<std::string> lines_of(LineReader& reader) {
   return lines;
 }
 
-TEST(LineReader, PassesOverAByteOrderMarkAndGoesOnFromASavedLine) {
+TEST(LineReader, SkipsAByteOrderMarkAndContinuesFromASavedLine) {
   const std::string text = "\xEF\xBB\xBF" + prose(300'000);
   for (const std::string& bytes : {text, zipped(text)}) {
     LineReader reader(view_bytes(bytes, "lines"), {.buffer = 4096});

@@ -1,5 +1,5 @@
-// Several processes and one file cache: whoever comes first writes it, the others make their
-// elements themselves as long as it does, and nobody ever sees a part of it.
+// Several processes with one file cache: the first writes it, the others compute their elements
+// themselves until it is complete, and none ever sees a partial file.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -18,11 +18,11 @@
 namespace lockstep {
 namespace {
 
-// A process that runs alongside, and a line to it. Its data sets have no stage with threads of
-// their own, which it would not have inherited.
+// A forked process and a socket to it. Its data sets must not use stages with threads, because fork
+// does not copy threads.
 class OtherProcess {
  public:
-  // `body` says, in the other process, whether all was right there.
+  // `body` runs in the other process and returns whether its checks passed.
   explicit OtherProcess(const std::function<bool(OtherProcess&)>& body) {
     std::array<int, 2> ends;
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()) != 0) std::abort();
@@ -31,7 +31,7 @@ class OtherProcess {
     line_ = ends[id_ == 0 ? 0 : 1];
     ::close(ends[id_ == 0 ? 1 : 0]);
     if (id_ != 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that was stopped leaves nobody behind
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // do not outlive a test that is killed
     int status = 2;
     try {
       status = body(*this) ? 0 : 1;
@@ -40,20 +40,20 @@ class OtherProcess {
     ::_exit(status);
   }
   ~OtherProcess() {
-    ::close(line_);  // whoever listens at the other end hears that
+    ::close(line_);  // unblocks hear() at the other end
     if (!ended_) end();
   }
   OtherProcess(const OtherProcess&) = delete;
   OtherProcess& operator=(const OtherProcess&) = delete;
 
-  // A word to the other side; and waiting for one, which does not come from a process that ended.
+  // Wakes the other side; hear() waits for that, and is false if the other process has ended.
   void say() const { ::send(line_, "x", 1, MSG_NOSIGNAL); }
   bool hear() const {
     char word;
     return ::recv(line_, &word, 1, 0) == 1;
   }
   void kill() const { ::kill(id_, SIGKILL); }
-  // Waits for its end; whether all was right.
+  // Waits for the process to end; true if its checks passed.
   bool end() {
     int status = 0;
     ended_ = true;
@@ -83,8 +83,7 @@ bool is_right(const std::vector<Element>& elements) {
   return numbers_of(elements) == expected;
 }
 
-// A process that begins a pass over the cache, says so when it has three elements, and goes on when
-// it is told to.
+// Begins a pass over the cache, says so after three elements, and continues when it is told to.
 bool fill_in_two_steps(const std::filesystem::path& file, OtherProcess& parent) {
   int made = 0;
   const Dataset dataset = counted(made).cache(file);
@@ -96,7 +95,7 @@ bool fill_in_two_steps(const std::filesystem::path& file, OtherProcess& parent) 
   return is_right(elements) && made == kCount;
 }
 
-TEST(FileCacheOfProcesses, OneWritesItAndTheOtherDoesWithoutUntilItIsThere) {
+TEST(FileCacheOfProcesses, OneWritesItAndTheOtherComputesUntilItIsComplete) {
   TemporaryFolder folder;
   const std::filesystem::path file = folder / "cache";
   OtherProcess other([&](OtherProcess& parent) { return fill_in_two_steps(file, parent); });
@@ -108,7 +107,7 @@ TEST(FileCacheOfProcesses, OneWritesItAndTheOtherDoesWithoutUntilItIsThere) {
   EXPECT_EQ(made, kCount);
   EXPECT_FALSE(std::filesystem::exists(file));
 
-  // A pass that has begun without the cache ends without it.
+  // A pass that began without the cache ends without it.
   const auto iterator = dataset.iterator();
   std::vector<Element> elements = rest_of(*iterator, 5);
   other.say();
@@ -123,7 +122,7 @@ TEST(FileCacheOfProcesses, OneWritesItAndTheOtherDoesWithoutUntilItIsThere) {
   EXPECT_EQ(folder.files(), 1u);
 }
 
-TEST(FileCacheOfProcesses, WhereTheWriterDiesTheNextPassWritesIt) {
+TEST(FileCacheOfProcesses, IfTheWriterDiesTheNextPassWritesIt) {
   TemporaryFolder folder;
   const std::filesystem::path file = folder / "cache";
   OtherProcess other([&](OtherProcess& parent) { return fill_in_two_steps(file, parent); });
@@ -131,7 +130,7 @@ TEST(FileCacheOfProcesses, WhereTheWriterDiesTheNextPassWritesIt) {
   other.kill();
   EXPECT_FALSE(other.end());
   EXPECT_FALSE(std::filesystem::exists(file));
-  EXPECT_EQ(folder.files(), 1u);  // what it had begun
+  EXPECT_EQ(folder.files(), 1u);  // the unfinished file
 
   int made = 0;
   const Dataset dataset = counted(made).cache(file);
@@ -140,8 +139,8 @@ TEST(FileCacheOfProcesses, WhereTheWriterDiesTheNextPassWritesIt) {
   EXPECT_EQ(folder.files(), 1u);
 }
 
-// Whoever is first, and whatever the others find at that moment.
-TEST(FileCacheOfProcesses, ManyAtOnceAllReadTheSame) {
+// All start at the same time, so that any of them may be the first.
+TEST(FileCacheOfProcesses, ManyAtOnceReadTheSame) {
   for (int round = 0; round < 5; ++round) {
     TemporaryFolder folder;
     const std::filesystem::path file = folder / "cache";

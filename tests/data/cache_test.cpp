@@ -1,4 +1,4 @@
-// cache in memory and in a file.
+// Caches in memory and in files.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Counts how often it makes an element.
+// Counts in `made` how often an element is computed.
 Dataset counted(std::int64_t count, std::atomic<int>& made) {
   return Dataset::range(count).map(
       [&made](const Element& element) {
@@ -30,7 +30,7 @@ std::vector<std::int64_t> threes(std::int64_t count) {
   return numbers;
 }
 
-// Both caches of a data set, each with what it needs.
+// Both kinds of cache; each call of the second uses a new file.
 struct Kinds {
   TemporaryFolder folder;
   int files = 0;
@@ -41,7 +41,7 @@ struct Kinds {
        }}};
 };
 
-TEST(Cache, MakesElementsOnce) {
+TEST(Cache, ComputesElementsOnce) {
   Kinds kinds;
   for (const auto& [name, cache] : kinds.all) {
     std::atomic<int> made = 0;
@@ -54,7 +54,7 @@ TEST(Cache, MakesElementsOnce) {
   }
 }
 
-TEST(Cache, SamplesKeepTheirNumbersAndBelongToThePassTheyAreGivenIn) {
+TEST(Cache, SamplesKeepTheirNumbersAndGetTheEpochOfThePass) {
   Kinds kinds;
   for (const auto& [name, cache] : kinds.all) {
     std::atomic<int> made = 0;
@@ -70,7 +70,7 @@ TEST(Cache, SamplesKeepTheirNumbersAndBelongToThePassTheyAreGivenIn) {
   }
 }
 
-TEST(Cache, KeepsTheOrderOfEpoch0WhoeverFillsIt) {
+TEST(Cache, KeepsTheOrderOfEpoch0WhicheverEpochFillsIt) {
   Kinds kinds;
   for (const auto& [name, cache] : kinds.all) {
     std::atomic<int> made = 0;
@@ -106,7 +106,7 @@ TEST(Cache, PositionsHoldInTheFirstPassAndInLaterOnes) {
   for (const auto& [name, cache] : kinds.all) {
     std::atomic<int> made = 0;
     const Dataset plain = counted(12, made).shuffle({.buffer = 5, .seed = 2});
-    // Each variant has a cache of its own, so that there are restores with and without it.
+    // Each variant has a separate cache, so that positions are restored with and without it.
     for (const bool filled : {false, true}) {
       Variants variants{name, {}};
       for (int i = 0; i < 3; ++i) variants.datasets.push_back(cache(plain).batch(2).prefetch(1));
@@ -138,7 +138,7 @@ TEST(Cache, APositionMeansTheSameWithoutTheCache) {
           restored->restore(iterator->save());
           EXPECT_TRUE(same_elements(rest_of(*restored), std::span(all).subspan(k)))
               << name << " " << from_cache << " " << to_cache << " " << k;
-          // A pass that did not begin at the beginning has not filled it.
+          // A pass that did not start at the beginning has not filled the cache.
           EXPECT_TRUE(same_elements(all_of(to, 2), all)) << name << " " << k;
         }
       }
@@ -159,7 +159,7 @@ TEST(Cache, AHalfFinishedPassIsNotUsed) {
   }
 }
 
-TEST(Cache, TwoPassesAtOnceDoNotMix) {
+TEST(Cache, ConcurrentPassesDoNotMix) {
   Kinds kinds;
   for (const auto& [name, cache] : kinds.all) {
     std::atomic<int> made = 0;
@@ -176,7 +176,7 @@ TEST(Cache, TwoPassesAtOnceDoNotMix) {
   }
 }
 
-TEST(Cache, IsSafeInManyThreads) {
+TEST(Cache, IsThreadSafe) {
   Kinds kinds;
   for (const auto& [name, cache] : kinds.all) {
     std::atomic<int> made = 0;
@@ -193,7 +193,7 @@ TEST(Cache, IsSafeInManyThreads) {
   }
 }
 
-TEST(Cache, IsFilledByWhatIsPassedOverToo) {
+TEST(Cache, IsFilledWithSkippedElementsToo) {
   Kinds kinds;
   for (const auto& [name, cache] : kinds.all) {
     std::atomic<int> made = 0;
@@ -205,7 +205,7 @@ TEST(Cache, IsFilledByWhatIsPassedOverToo) {
   }
 }
 
-TEST(Cache, EachShardHasItsOwnWhereTheDataIsDividedBelow) {
+TEST(Cache, EachShardHasItsOwnIfTheDataIsShardedBelow) {
   Kinds kinds;
   for (const auto& [name, cache] : kinds.all) {
     std::atomic<int> made = 0;
@@ -223,7 +223,7 @@ TEST(Cache, EachShardHasItsOwnWhereTheDataIsDividedBelow) {
   }
 }
 
-TEST(Cache, DataWithoutEndIsRefused) {
+TEST(Cache, EndlessDataIsRefused) {
   Kinds kinds;
   for (const auto& [name, cache] : kinds.all) {
     EXPECT_THROW(cache(Dataset::range(3).repeat()), UsageError) << name;
@@ -260,7 +260,7 @@ TEST(MemoryCache, KeepsToTheBudget) {
   EXPECT_TRUE(contains(message, "1000")) << message;
   EXPECT_TRUE(contains(message, "10500")) << message;
   EXPECT_TRUE(contains(message, "cache(file)")) << message;
-  // What the user does about it: the position goes on where it was.
+  // With a larger budget, the user can continue from the saved position.
   const Dataset bigger = dataset.with_budget({.cores = 1, .memory_bytes = 30'000});
   const auto restored = bigger.iterator();
   restored->restore(iterator->save());
@@ -270,10 +270,10 @@ TEST(MemoryCache, KeepsToTheBudget) {
   EXPECT_EQ(rest_of(*filled).size(), 20u);
   EXPECT_EQ(filled->report().memory_reserved, 20'000u);
   EXPECT_EQ(all_of(bigger.repeat(2)).size(), 40u);
-  EXPECT_THROW(all_of(dataset), UsageError) << "what is kept counts in the smaller budget, too";
+  EXPECT_THROW(all_of(dataset), UsageError) << "the cache counts against the smaller budget, too";
 }
 
-TEST(FileCache, IsFoundAgainByLaterRuns) {
+TEST(FileCache, IsReusedByLaterRuns) {
   TemporaryFolder folder;
   std::atomic<int> made = 0;
   const std::vector<Element> first = all_of(counted(8, made).cache(folder / "cache"));
@@ -288,14 +288,14 @@ TEST(FileCache, AppearsOnlyWhenItIsWhole) {
   std::atomic<int> made = 0;
   {
     const auto iterator = counted(8, made).cache(folder / "cache").iterator();
-    EXPECT_EQ(folder.files(), 0u) << "nothing is done before the first element is asked for";
+    EXPECT_EQ(folder.files(), 0u) << "nothing is written before the first element is requested";
     rest_of(*iterator, 8);
     EXPECT_FALSE(std::filesystem::exists(folder / "cache"));
   }
   EXPECT_EQ(folder.files(), 0u);
 }
 
-TEST(FileCache, WhatADeadProcessLeftIsWrittenOver) {
+TEST(FileCache, LeftoversOfADeadProcessAreOverwritten) {
   TemporaryFolder folder;
   std::ofstream(folder / "cache.writing") << std::string(100'000, 'x');
   std::atomic<int> made = 0;
@@ -306,7 +306,7 @@ TEST(FileCache, WhatADeadProcessLeftIsWrittenOver) {
   EXPECT_EQ(folder.files(), 1u);
 }
 
-TEST(FileCache, ThatOfAnotherDataSetIsRefused) {
+TEST(FileCache, TheCacheOfAnotherDataSetIsRefused) {
   TemporaryFolder folder;
   all_of(Dataset::range(8).cache(folder / "cache"));
   const std::string message =

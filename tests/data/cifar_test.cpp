@@ -12,7 +12,7 @@ using testing::data_error;
 using testing::write_bytes;
 using testing::zipped;
 
-// Pixel (y, x) of channel c of the image of this number.
+// Pixel (y, x) of channel c of image `number`.
 std::uint8_t pixel(int number, int y, int x, int c) {
   return static_cast<std::uint8_t>(number * 31 + y * 7 + x * 3 + c * 101);
 }
@@ -56,7 +56,7 @@ void write_cifar10(const std::filesystem::path& folder) {
   write_bytes(folder / "batches.meta.txt", names(10));
 }
 
-TEST(Cifar, TheTenAreReadAsPixelsInTheirOrder) {
+TEST(Cifar, Cifar10IsReadInOrder) {
   const TemporaryFolder folder;
   EXPECT_EQ(cifar_kind(folder.path()), std::nullopt);
   write_cifar10(folder / "cifar-10-batches-bin");
@@ -76,7 +76,7 @@ TEST(Cifar, TheTenAreReadAsPixelsInTheirOrder) {
   }
 }
 
-TEST(Cifar, TheHundredHaveTwoLabels) {
+TEST(Cifar, Cifar100HasTwoLabels) {
   const TemporaryFolder folder;
   write_bytes(folder / "train.bin", record("\x13\x63", 1) + record({'\0', '\x05'}, 2));
   EXPECT_EQ(cifar_kind(folder.path()), std::nullopt);
@@ -95,7 +95,7 @@ TEST(Cifar, TheHundredHaveTwoLabels) {
   EXPECT_EQ(cifar.coarse_class_names.size(), 20u);
 }
 
-TEST(Cifar, WhatIsWrongIsNamed) {
+TEST(Cifar, ProblemsAreNamed) {
   const TemporaryFolder folder;
   const auto error = [&] { return data_error([&] { load_cifar(folder.path()); }); };
   EXPECT_NE(error().find("holds neither CIFAR-10"), std::string::npos);
@@ -111,7 +111,7 @@ TEST(Cifar, WhatIsWrongIsNamed) {
   write_bytes(folder / "data_batch_3.bin", record({'\x01'}, 0) + "rest");
   EXPECT_EQ(error(),
             (folder / "data_batch_3.bin").string() +
-                ": 3077 bytes are no whole number of records of 3073: record 1 is cut short");
+                ": 3077 bytes are not a multiple of the record size 3073: record 1 is cut short");
   std::filesystem::remove(folder / "data_batch_3.bin");
   EXPECT_EQ(error(), (folder / "data_batch_3.bin").string() +
                          ": cannot be opened: No such file or directory");
@@ -121,13 +121,13 @@ TEST(Cifar, WhatIsWrongIsNamed) {
             (folder / "test_batch.bin").string() + ": byte 50: the gzip data is cut short");
 }
 
-TEST(Cifar, BytesInMemoryAreReadAlike) {
+TEST(Cifar, BytesInMemoryAreReadLikeFiles) {
   const std::string bytes = record("\x13\x63", 1);
   EXPECT_EQ(parse_cifar("", CifarKind::Cifar10, "input").images.shape(), (Shape{0, 32, 32, 3}));
   expect_image(parse_cifar(bytes, CifarKind::Cifar100, "input").images, 0, 1);
   expect_image(parse_cifar(zipped(bytes), CifarKind::Cifar100, "input").images, 0, 1);
   EXPECT_EQ(data_error([&] { parse_cifar(bytes, CifarKind::Cifar10, "input"); }),
-            "input: 3074 bytes are no whole number of records of 3073: record 1 is cut short");
+            "input: 3074 bytes are not a multiple of the record size 3073: record 1 is cut short");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ Dataset tens(std::int64_t count) {
   });
 }
 
-TEST(Zip, PutsElementsSideBySideUntilTheShorterEnds) {
+TEST(Zip, PairsElementsUntilTheShorterEnds) {
   for (const auto& [left, right] : {std::pair(5, 3), std::pair(3, 5), std::pair(3, 0)}) {
     const Dataset dataset = Dataset::range(left).zip(tens(right));
     const std::vector<Element> elements = all_of(dataset);
@@ -41,7 +41,7 @@ TEST(Zip, StaysAtItsEnd) {
   EXPECT_FALSE(restored->next());
 }
 
-TEST(Zip, PositionsHold) {
+TEST(Zip, SavedPositionsAreExact) {
   expect_positions_hold("zip", Dataset::range(9).zip(tens(7)));
   expect_positions_hold("zip of shuffles", Dataset::range(9)
                                                .shuffle({.buffer = 4, .seed = 1})
@@ -50,7 +50,7 @@ TEST(Zip, PositionsHold) {
                                                .batch(2));
 }
 
-TEST(Concatenate, GivesOneBehindTheOther) {
+TEST(Concatenate, GivesOneAfterTheOther) {
   const Dataset dataset = Dataset::range(3).concatenate(tens(2)).concatenate(Dataset::range(2));
   const std::vector<Element> elements = all_of(dataset);
   EXPECT_EQ(numbers_of(elements), (std::vector<std::int64_t>{0, 1, 2, 0, 10, 0, 1}));
@@ -67,7 +67,7 @@ TEST(Concatenate, OneDataSetTwiceHasDifferentIds) {
   expect_ids_differ(all_of(shuffled.concatenate(shuffled.concatenate(shuffled))));
 }
 
-TEST(Concatenate, PositionsHold) {
+TEST(Concatenate, SavedPositionsAreExact) {
   expect_positions_hold("concatenate", Dataset::range(4).concatenate(tens(5)));
   expect_positions_hold("with an empty one",
                         Dataset::range(0).concatenate(tens(3)).concatenate(Dataset::range(0)));
@@ -76,7 +76,7 @@ TEST(Concatenate, PositionsHold) {
       Dataset::range(4).concatenate(tens(5)).shuffle({.buffer = 3, .seed = 5}).prefetch(1));
 }
 
-TEST(Concatenate, OtherElementsAreRefusedAndOtherExtentsVary) {
+TEST(Concatenate, OtherTypesAreRefusedAndOtherExtentsVary) {
   const auto of = [](std::vector<ElementSpec> spec) {
     return datasets::synthetic(std::move(spec), {.count = 2});
   };
@@ -88,7 +88,7 @@ TEST(Concatenate, OtherElementsAreRefusedAndOtherExtentsVary) {
   EXPECT_EQ(all_of(both.padded_batch(4))[0][0].shape(), (Shape{4, 3}));
 }
 
-TEST(Enumerate, CountsWhatItGives) {
+TEST(Enumerate, NumbersTheElements) {
   const std::vector<Element> elements = all_of(tens(4).enumerate(7));
   EXPECT_EQ(numbers_of(elements), count_up(4, 7));
   for (std::size_t i = 0; i < 4; ++i) {
@@ -100,7 +100,7 @@ TEST(Enumerate, CountsWhatItGives) {
             (std::vector<ElementSpec>{{DType::I64, {}}, {DType::I64, {}}}));
 }
 
-TEST(Enumerate, PositionsHold) {
+TEST(Enumerate, SavedPositionsAreExact) {
   expect_positions_hold("enumerate", tens(9).shuffle({.buffer = 3}).enumerate(5).batch(2));
 }
 

@@ -24,7 +24,7 @@ std::string text_of(const Tensor& tensor) {
   return std::string(bytes.begin(), bytes.end());
 }
 
-// The texts of a file's one component, row by row.
+// The text in the first component of each row.
 std::vector<std::string> texts(std::string_view bytes, CsvOptions options) {
   CsvReader reader = reader_of(bytes, std::move(options));
   std::vector<std::string> list;
@@ -71,7 +71,7 @@ TEST(Csv, ColumnsBecomeComponentsOfTheirDtypes) {
   }
 }
 
-TEST(Csv, OneComponentMayTakeAllColumnsThatAreLeft) {
+TEST(Csv, OneComponentMayTakeAllRemainingColumns) {
   CsvReader all = reader_of("a,b,c\n1,2,3\n");
   EXPECT_TRUE(all.next().value()[0].same_bits(Tensor::of<float>({1, 2, 3}, {3})));
   CsvReader rest =
@@ -82,7 +82,7 @@ TEST(Csv, OneComponentMayTakeAllColumnsThatAreLeft) {
   EXPECT_TRUE(row[1].same_bits(Tensor::of<double>({1, 3}, {2})));
 }
 
-TEST(Csv, FilesWithoutAHeaderHaveNumbersOrTheGivenNames) {
+TEST(Csv, ColumnsWithoutAHeaderAreNumberedOrNamedByTheUser) {
   CsvReader numbered = reader_of(
       "5;6\n7;8\n", {.components = {{.columns = {"1"}}}, .header = false, .delimiter = ';'});
   EXPECT_EQ(numbered.next().value()[0].item(), 6);
@@ -130,29 +130,30 @@ TEST(Csv, MissingFieldsTakeTheirDefault) {
   EXPECT_EQ(text_of(row[1]), "");
 }
 
-TEST(Csv, ABadRowIsNamedAndTheNextOneRead) {
+TEST(Csv, ABadRowIsNamedAndTheNextOneIsRead) {
   struct Bad {
     const char* row;
     const char* why;
   };
   const Bad rows[] = {
-      {"1,x,3", "input: line 3, column 2 ('b'): 'x' is no f32"},
+      {"1,x,3", "input: line 3, column 2 ('b'): 'x' is not a valid f32"},
       {"1,,3",
-       "input: line 3, column 2 ('b'): the field is missing (''); say what stands in for it "
-       "as .missing"},
-      {"1,2.5,3x", "input: line 3, column 3 ('c'): '3x' is no i32"},
-      {"1,2.5,3.0", "input: line 3, column 3 ('c'): '3.0' is no i32"},
+       "input: line 3, column 2 ('b'): the field is missing (''); set .missing to the value to "
+       "use instead"},
+      {"1,2.5,3x", "input: line 3, column 3 ('c'): '3x' is not a valid i32"},
+      {"1,2.5,3.0", "input: line 3, column 3 ('c'): '3.0' is not a valid i32"},
       {"1,2.5,4294967296",
        "input: line 3, column 3 ('c'): '4294967296' is out of the range of i32"},
       {"1,1e39,3", "input: line 3, column 2 ('b'): '1e39' is out of the range of f32"},
       {"1,1e9999,3", "input: line 3, column 2 ('b'): '1e9999' is out of the range of f32"},
-      {"1,+-2,3", "input: line 3, column 2 ('b'): '+-2' is no f32"},
-      {"1,2", "input: line 3: 2 fields, where 3 were expected"},
-      {"1,2,3,4", "input: line 3: 4 fields, where 3 were expected"},
-      {"1,2,3,", "input: line 3: 4 fields, where 3 were expected"},
-      {"1 \"x\",2,3", "input: line 3, column 1 ('a'): '1 \"x\"' holds a quote and is not quoted"},
+      {"1,+-2,3", "input: line 3, column 2 ('b'): '+-2' is not a valid f32"},
+      {"1,2", "input: line 3: 2 fields, but 3 were expected"},
+      {"1,2,3,4", "input: line 3: 4 fields, but 3 were expected"},
+      {"1,2,3,", "input: line 3: 4 fields, but 3 were expected"},
+      {"1 \"x\",2,3",
+       "input: line 3, column 1 ('a'): '1 \"x\"' contains a quote but is not quoted"},
       {"\"1\"x,2,3",
-       "input: line 3, column 1 ('a'): 'x' follows the closing quote, where a delimiter was "
+       "input: line 3, column 1 ('a'): 'x' follows the closing quote; a delimiter was "
        "expected"},
   };
   const std::vector<CsvComponent> components{{.columns = {"b"}},
@@ -170,11 +171,11 @@ TEST(Csv, ABadRowIsNamedAndTheNextOneRead) {
   }
 }
 
-TEST(Csv, BehindAQuoteThatIsNeverClosedIsTheEnd) {
+TEST(Csv, AnUnclosedQuoteEndsTheFile) {
   CsvReader reader = reader_of("a\nx\n\"y\nz\n", {.components = {kTextA}});
   reader.next();
   EXPECT_EQ(data_error([&] { reader.next(); }),
-            "input: line 3: a quote of this row is never closed");
+            "input: line 3: a quote in this row is never closed");
   EXPECT_FALSE(reader.next().has_value());
   EXPECT_EQ(data_error([] {
               texts("a\n" + std::string(10'000, 'x') + "\n",
@@ -187,23 +188,23 @@ TEST(Csv, BehindAQuoteThatIsNeverClosedIsTheEnd) {
       << message;
 }
 
-TEST(Csv, FilesThatCannotBeAreNamed) {
-  EXPECT_EQ(data_error([] { reader_of(""); }), "input: has no header: it is empty");
+TEST(Csv, InvalidFilesAreNamed) {
+  EXPECT_EQ(data_error([] { reader_of(""); }), "input: is empty and has no header");
   EXPECT_EQ(data_error([] { reader_of("", {.header = false}); }),
-            "input: is empty, so that its columns are not known; give their names");
+            "input: is empty, so its columns are unknown; set .names");
   EXPECT_EQ(data_error([] { reader_of("a,b\n", {.components = {{.columns = {"c"}}}}); }),
-            "input: there is no column 'c'; there are 'a', 'b'");
+            "input: there is no column 'c'; the columns are 'a', 'b'");
   EXPECT_EQ(data_error([] { reader_of("a,a\n", {.components = {{.columns = {"a"}}}}); }),
-            "input: the column 'a' is there twice; give names to the columns");
+            "input: there are two columns 'a'; set .names");
   EXPECT_EQ(data_error([] { reader_of("a,b\n", {.names = {"x"}}); }),
-            "input: line 1: 2 fields, but 1 names of columns were given");
+            "input: line 1: 2 fields, but .names lists 1");
   EXPECT_EQ(data_error([] {
               reader_of("a\n", {.components = {{.columns = {"a"}}, {.dtype = DType::F32}}});
             }),
             "input: no column is left for component 1");
 }
 
-TEST(Csv, OptionsThatCannotBeAreRefused) {
+TEST(Csv, InvalidOptionsAreRefused) {
   const auto refused = [](CsvOptions options) {
     EXPECT_THROW(reader_of("a,b\n", std::move(options)), UsageError);
   };
@@ -219,7 +220,7 @@ TEST(Csv, OptionsThatCannotBeAreRefused) {
   refused({.delimiter = 'e'});
 }
 
-// Rows of a number and a text, with and without quotes, of every length around a small buffer's.
+// Rows of a number and a text of varying length, some quoted, so that many cross a small buffer.
 std::string long_table() {
   std::string bytes = "n,text\n";
   for (int i = 0; i < 3000; ++i) {
@@ -232,7 +233,7 @@ std::string long_table() {
   return bytes;
 }
 
-TEST(Csv, GoesOnFromASavedRow) {
+TEST(Csv, ContinuesFromASavedRow) {
   const std::string bytes = long_table();
   const CsvOptions options{.components = {{.columns = {"n"}, .dtype = DType::I32},
                                           {.columns = {"text"}, .dtype = DType::U8}},
@@ -261,7 +262,7 @@ TEST(Csv, GoesOnFromASavedRow) {
   }
 }
 
-TEST(Csv, RowsAreWrittenWhereTheyAreWanted) {
+TEST(Csv, RowsAreWrittenToGivenAddresses) {
   CsvReader reader =
       reader_of("a,b,c\n1,2,3\n4,5,6\n",
                 {.components = {{.columns = {"c", "a"}}, {.columns = {"b"}, .dtype = DType::I32}}});
@@ -279,7 +280,7 @@ TEST(Csv, RowsAreWrittenWhereTheyAreWanted) {
   EXPECT_THROW(text.next_into({places, 1}), UsageError);
 }
 
-TEST(Csv, NumbersAreReadToTheLastBit) {
+TEST(Csv, NumbersAreReadExactly) {
   const auto read = [](const char* text) {
     double value = 0;
     EXPECT_EQ(parse_value(text, DType::F64, reinterpret_cast<std::byte*>(&value)), CsvParsed::Good)

@@ -1,4 +1,4 @@
-#include "lockstep/data/element_file.h"
+#include "lockstep/data/pipeline/element_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ std::shared_ptr<const ElementFile> open(const std::string& bytes) {
   return std::make_shared<const ElementFile>(view_bytes(bytes, "the file"));
 }
 
-// Reads everything; the number of elements that came before a DataError, or -1 without one.
+// Reads all elements; returns the number read before a DataError, or -1 if there was none.
 std::int64_t read_until_error(const std::string& bytes) {
   std::int64_t read = 0;
   try {
@@ -60,7 +60,7 @@ std::int64_t read_until_error(const std::string& bytes) {
   return -1;
 }
 
-TEST(ElementFile, GivesBackWhatWasWrittenInAnyOrder) {
+TEST(ElementFile, ReadsElementsInAnyOrder) {
   TemporaryFolder folder;
   const std::vector<Element> elements = samples(300);
   write(folder / "file", elements);
@@ -73,7 +73,7 @@ TEST(ElementFile, GivesBackWhatWasWrittenInAnyOrder) {
   }
 }
 
-TEST(ElementFile, BigAndEmptyElements) {
+TEST(ElementFile, LargeAndEmptyElementsAreReadBack) {
   TemporaryFolder folder;
   std::vector<Element> elements =
       all_of(datasets::synthetic({{DType::F32, {300'000}}, {DType::I32, {}}}, {.count = 3}));
@@ -89,7 +89,7 @@ TEST(ElementFile, BigAndEmptyElements) {
   EXPECT_EQ(ElementFile(folder / "none").count(), 0);
 }
 
-TEST(ElementFile, HeldElementsAreNotWrittenOver) {
+TEST(ElementFile, HeldElementsAreNotOverwritten) {
   TemporaryFolder folder;
   const std::vector<Element> elements = samples(100);
   write(folder / "file", elements);
@@ -99,7 +99,7 @@ TEST(ElementFile, HeldElementsAreNotWrittenOver) {
   EXPECT_TRUE(same_elements(held, elements));
 }
 
-TEST(ElementFile, TensorsLieAligned) {
+TEST(ElementFile, TensorsAreAligned) {
   TemporaryFolder folder;
   write(folder / "file", samples(20));
   ElementFile::Reader reader(std::make_shared<const ElementFile>(folder / "file"));
@@ -114,7 +114,7 @@ TEST(ElementFile, EveryFlippedBitIsNoticed) {
   TemporaryFolder folder;
   write(folder / "file", samples(3));
   const std::string good = bytes_of_file(folder / "file");
-  // Offsets in the index are used out of order alone; what they lead to is checked there.
+  // Offsets in the index only matter for reads out of order; those below check them.
   const std::size_t index = good.size() - (2 * 8 + 4 + 16) - 3 * 8;
   for (std::size_t at = 0; at < good.size(); ++at) {
     if (at >= index && at < index + 24) continue;
@@ -136,12 +136,12 @@ TEST(ElementFile, EveryFlippedBitIsNoticed) {
   }
 }
 
-// A file can be wrong with all its checksums right.
+// A file can be wrong although all its checksums are right.
 TEST(ElementFile, AShapeThatNoTensorCanHaveIsADataError) {
   TemporaryFolder folder;
   write(folder / "file", {{Tensor(DType::U8, {0, 8, 8})}});
   std::string bytes = bytes_of_file(folder / "file");
-  constexpr std::size_t kRecord = 16 + 12 + 6;  // behind the magic and the head
+  constexpr std::size_t kRecord = 16 + 12 + 6;  // after the magic and the head
   constexpr std::size_t kElement = kRecord + 24;
   constexpr std::size_t kLength = 8 * 8;  // epoch, number, components; dtype, rank, extents
   EXPECT_EQ(read_until_error(bytes), -1);
@@ -153,7 +153,7 @@ TEST(ElementFile, AShapeThatNoTensorCanHaveIsADataError) {
   EXPECT_EQ(read_until_error(bytes), 0);
 }
 
-TEST(ElementFile, EveryCutIsNoticed) {
+TEST(ElementFile, EveryTruncationIsNoticed) {
   TemporaryFolder folder;
   write(folder / "file", samples(3));
   const std::string good = bytes_of_file(folder / "file");

@@ -31,7 +31,7 @@ Tensor bytes_of(const std::string& text) {
                                   {static_cast<std::int64_t>(text.size())});
 }
 
-TEST(Example, FilesOfTensorFlowsToolsAreRead) {
+TEST(Example, FilesWrittenByTensorFlowAreRead) {
   const std::string bytes = testing::tensorflow_file();
   TFRecordReader reader(view_bytes(bytes, "file"));
   const ExampleParser parser({{.name = "image", .dtype = DType::U8, .length = kVariable},
@@ -47,7 +47,7 @@ TEST(Example, FilesOfTensorFlowsToolsAreRead) {
   EXPECT_TRUE(second[2].same_bits(Tensor::of<float>({-1, -1, -1, -1}, {4})));
 }
 
-TEST(Example, WhatWasSerialisedIsParsed) {
+TEST(Example, SerialisedExamplesAreParsed) {
   const std::string bytes = serialize_example({{"image", std::string("abc\0d", 5)},
                                                {"label", Integers{-5}},
                                                {"boxes", Floats{1, 2, 3, 4, 5, 6, 7, 8}},
@@ -77,7 +77,7 @@ TEST(Example, TheSameFeaturesGiveTheSameBytes) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(serialize_example(features), bytes);
 }
 
-TEST(Example, ValuesAreReadAsEveryDtypeThatHoldsThem) {
+TEST(Example, ValuesAreReadAsEveryDtypeThatCanHoldThem) {
   const std::string bytes = serialize_example({{"f", Floats{1.5f, -0.0f}},
                                                {"i", Integers{2147483647, -2147483648}},
                                                {"b", std::string("\x01\x02\xFF\x00", 4)}});
@@ -92,38 +92,40 @@ TEST(Example, ValuesAreReadAsEveryDtypeThatHoldsThem) {
           .same_bits(Tensor::of<std::int64_t>({2147483647, -2147483648, 9, 9}, {4})));
 }
 
-TEST(Example, WhatDoesNotFitIsNamedWithFeatureAndRecord) {
+TEST(Example, MismatchesNameTheFeatureAndTheRecord) {
   const std::string bytes = serialize_example({{"label", Integers{1, 0, std::int64_t{1} << 33}},
                                                {"weights", Floats{1, 2, 3}},
                                                {"names", Strings{"a", "b"}}});
   EXPECT_EQ(rejection({.name = "lable"}, bytes),
-            "file: record 7: feature 'lable' is not there; the record has 'label', 'names', "
+            "file: record 7: feature 'lable' is missing; the record has 'label', 'names', "
             "'weights'");
-  EXPECT_EQ(rejection({.name = "label"}, bytes),
-            "file: record 7: feature 'label': it holds integers (int64_list), but f32 is read from "
-            "floats (float_list)");
-  EXPECT_EQ(rejection({.name = "weights", .dtype = DType::U8}, bytes),
-            "file: record 7: feature 'weights': it holds floats (float_list), but u8 is read from "
-            "bytes (bytes_list)");
+  EXPECT_EQ(
+      rejection({.name = "label"}, bytes),
+      "file: record 7: feature 'label': it contains integers (int64_list), but f32 is read from "
+      "floats (float_list)");
+  EXPECT_EQ(
+      rejection({.name = "weights", .dtype = DType::U8}, bytes),
+      "file: record 7: feature 'weights': it contains floats (float_list), but u8 is read from "
+      "bytes (bytes_list)");
   EXPECT_EQ(rejection({.name = "weights", .shape = {2, 2}}, bytes),
             "file: record 7: feature 'weights': 3 values, but the shape (2, 2) needs 4");
   EXPECT_NE(rejection({.name = "weights"}, bytes).find("Variable reads any number"),
             std::string::npos);
   EXPECT_EQ(rejection({.name = "weights", .shape = {2}, .length = kVariable}, bytes),
-            "file: record 7: feature 'weights': 3 values are no whole number of rows of 2");
+            "file: record 7: feature 'weights': 3 values do not fill whole rows of 2");
   EXPECT_EQ(rejection({.name = "weights", .shape = {2}, .length = kPadded}, bytes),
             "file: record 7: feature 'weights': 3 rows, but the padded shape (2,) has room for 2");
   EXPECT_EQ(rejection({.name = "label", .dtype = DType::I32, .shape = {3}}, bytes),
             "file: record 7: feature 'label': value 2 is 8589934592, which i32 cannot hold");
   EXPECT_EQ(rejection({.name = "names", .dtype = DType::U8, .length = kVariable}, bytes),
-            "file: record 7: feature 'names': 2 byte strings, where one is expected");
+            "file: record 7: feature 'names': 2 byte strings, but one was expected");
   EXPECT_EQ(rejection({.name = "label"}, "no protobuf"),
-            "file: record 7: its 11 bytes are no tf.train.Example");
+            "file: record 7: its 11 bytes are not a tf.train.Example");
   EXPECT_EQ(rejection({.name = "label"}, ""),
-            "file: record 7: feature 'label' is not there; the record has none");
+            "file: record 7: feature 'label' is missing; the record has none");
 }
 
-TEST(Example, SpecsThatCannotBeAreRefused) {
+TEST(Example, InvalidSpecsAreRefused) {
   EXPECT_THROW(ExampleParser({}), UsageError);
   EXPECT_THROW(ExampleParser({{.name = "a"}, {.name = "a"}}), UsageError);
   EXPECT_THROW(ExampleParser({{.name = "a", .dtype = DType::BF16}}), UsageError);
@@ -134,7 +136,7 @@ TEST(Example, SpecsThatCannotBeAreRefused) {
                UsageError);
 }
 
-// Tag and length of a delimited field.
+// A length-delimited field: its tag, its length and its contents.
 std::string field(int number, const std::string& body) {
   return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(body.size())} + body;
 }
@@ -150,7 +152,7 @@ TEST(Example, EveryEncodingOfTheSameValuesIsRead) {
   const Tensor expected = Tensor::of<float>({1, 2, 3}, {3});
   EXPECT_TRUE(parse(floats, example(field(2, field(1, packed_floats) + unpacked_float)))
                   .same_bits(expected));
-  // A list in two pieces, and a feature in two pieces.
+  // A list and a feature that are each split in two.
   EXPECT_TRUE(parse(floats, example(field(2, field(1, packed_floats)) + field(2, unpacked_float)))
                   .same_bits(expected));
   EXPECT_TRUE(
@@ -161,7 +163,7 @@ TEST(Example, EveryEncodingOfTheSameValuesIsRead) {
   EXPECT_TRUE(
       parse(integers, example(field(3, std::string("\x08\x01", 2) + field(1, "\x02\xAC\x02"))))
           .same_bits(numbers));
-  // Fields that are not known are passed over; of two features of a name, the last one counts.
+  // Unknown fields are skipped; if two features have the same name, the last one counts.
   EXPECT_TRUE(
       parse(integers,
             field(9, "unknown") +
@@ -170,13 +172,13 @@ TEST(Example, EveryEncodingOfTheSameValuesIsRead) {
                                           field(2, field(3, field(1, "\x01\x02\xAC\x02")))) +
                              field(5, "unknown")))
           .same_bits(numbers));
-  // In two messages.
+  // Split into two messages.
   EXPECT_TRUE(parse(integers, field(1, field(1, field(1, "y"))) +
                                   example(field(3, field(1, "\x01\x02\xAC\x02"))))
                   .same_bits(numbers));
 }
 
-TEST(Example, ChangedBytesAreAnErrorOrWhatProtobufReadsInThem) {
+TEST(Example, ChangedBytesAreAnErrorOrReadAsProtobufReadsThem) {
   const std::string whole = serialize_example(
       {{"a", Floats{1, 2, 3}}, {"b", Integers{1, -2, 300}}, {"c", std::string("text")}});
   const ExampleParser parser(
@@ -191,7 +193,7 @@ TEST(Example, ChangedBytesAreAnErrorOrWhatProtobufReadsInThem) {
       std::vector<Tensor> tensors;
       if (!data_error([&] { tensors = parser.parse(bytes, "file", 0); }).empty()) continue;
       examples::Example example;
-      if (!example.ParseFromString(bytes)) continue;  // damage in what nobody asked for
+      if (!example.ParseFromString(bytes)) continue;  // damage in a feature that is not read
       ++read;
       std::map<std::string, examples::Feature> features;
       for (const examples::Entry& entry : example.features().entry()) {

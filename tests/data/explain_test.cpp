@@ -1,13 +1,13 @@
-// What a running pipeline says about itself, and what AUTOTUNE makes of it.
+// What a running pipeline reports about itself, and how AUTOTUNE uses it.
 #include <gtest/gtest.h>
 
 #include <latch>
 #include <thread>
 
 #include "data/positions.h"
-#include "lockstep/data/explain.h"
-#include "lockstep/data/node.h"
-#include "lockstep/data/tuner.h"
+#include "lockstep/data/pipeline/explain.h"
+#include "lockstep/data/pipeline/node.h"
+#include "lockstep/data/pipeline/tuner.h"
 #include "lockstep/profile/recorder.h"
 #include "temporary_folder.h"
 
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Keeps a core busy until the clock has moved on: a cost that can be counted on.
+// Keeps a core busy for 200 µs: a cost that is the same on every machine.
 Element slow(const Element& element) {
   const std::int64_t until = now_ns() + 200'000;
   while (now_ns() < until) {
@@ -46,19 +46,19 @@ TEST(Explain, CountsItemsBytesAndTimeOfEveryStage) {
   EXPECT_EQ(stage(report, "tensors").items, 64);
   EXPECT_EQ(stage(report, "tensors").depth, 2);
   EXPECT_GE(stage(report, "map slow").busy_s, 64 * 200e-6);
-  // The parts are exclusive: together they are no more than the whole on one thread.
+  // The stages' times do not overlap: on one thread they sum up to at most the whole.
   double busy = 0;
   for (const StageReport& each : report.stages) busy += each.busy_s;
   EXPECT_LE(busy, report.seconds);
 }
 
-TEST(Explain, NamesTheStageThatLimitsAndWhatWouldHelp) {
+TEST(Explain, NamesTheBottleneckAndWhatWouldHelp) {
   const PipelineReport one = numbers(64).map(slow, {.name = "slow"}).batch(8).explain();
   EXPECT_EQ(one.limiting, "map slow");
   EXPECT_TRUE(contains(one.advice, one.cores == 1 ? "busy" : ".parallel = AUTOTUNE")) << one.advice;
-  EXPECT_TRUE(contains(one.text(), "Limiting: map slow"));
+  EXPECT_TRUE(contains(one.text(), "Bottleneck: map slow"));
 
-  // Where the consumer hardly waits, it is what limits, whatever the stages did.
+  // If the consumer hardly waits, it is the bottleneck, whatever the stages did.
   PipelineReport quick;
   quick.stages.resize(1);
   quick.stages[0].name = "map decode";
@@ -75,9 +75,9 @@ TEST(Explain, NamesTheStageThatLimitsAndWhatWouldHelp) {
   EXPECT_EQ(numbers(4).iterator()->report().limiting, "nothing yet");
 }
 
-TEST(Explain, SpansGoToATrackForEachThread) {
+TEST(Explain, EachThreadHasItsTrackOfSpans) {
   Recorder recorder;
-  // The first two calls wait for each other, so that one of them is not the consumer's.
+  // The first two calls wait for each other, so that one of them is on another thread.
   std::latch both(2);
   const auto together = [&](const Element& element) {
     if (element.front().item() < 2) both.arrive_and_wait();
@@ -114,7 +114,7 @@ class Clockwork {
     stage_.key = "0 map";
   }
 
-  // A second passes, in which the consumer waits and threads are busy.
+  // A second passes, during which the consumer waits and threads are busy for the given fractions.
   void pass(ThreadTuner& tuner, double waiting, double busy_threads) {
     runtime_.consumer_wait.begin(now_);
     runtime_.consumer_wait.end(now_ + static_cast<std::int64_t>(waiting * 1e9));
@@ -125,7 +125,7 @@ class Clockwork {
     tuner.look(now_);
   }
 
-  // An element is made, for which the consumer waits, and looked at.
+  // An element is computed while the consumer waits; then the tuner runs.
   void make(ThreadTuner& tuner, std::int64_t cost_ns) {
     runtime_.consumer_wait.begin(now_);
     now_ += cost_ns;
@@ -145,7 +145,7 @@ TEST(Autotune, ThreadsFollowTheConsumerAndSettle) {
   Clockwork clock;
   ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
   EXPECT_EQ(tuner.threads(), 1);
-  clock.pass(tuner, 0.0, 0.5);  // what the first elements cost is known, and nobody waits for them
+  clock.pass(tuner, 0.0, 0.5);  // the cost of the first elements is known, and nobody waits
   EXPECT_EQ(tuner.threads(), 1);
   clock.pass(tuner, 0.5, 1.0);
   EXPECT_EQ(tuner.threads(), 2);
@@ -172,23 +172,23 @@ TEST(Autotune, ThreadsFollowTheConsumerAndSettle) {
   EXPECT_EQ(fixed.threads(), 3);
 }
 
-TEST(Autotune, AllThreadsAreAtWorkAfterTheFirstElements) {
+TEST(Autotune, AllThreadsAreBusyAfterTheFirstElements) {
   constexpr std::int64_t kDecoding = 2'000'000;  // ns: a photo
   Clockwork clock(16);
   ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
   for (int i = 0; i < 4; ++i) clock.make(tuner, kDecoding);
   EXPECT_EQ(tuner.threads(), 16);
-  EXPECT_LE(clock.now_, 300'000'000 / 16) << "of what may pass until then";
+  EXPECT_LE(clock.now_, 300'000'000 / 16) << "tuning must not take longer";
   EXPECT_TRUE(contains(clock.stage_.decisions().at(0), "16 threads: the consumer waited"))
       << clock.stage_.decisions()[0];
 
-  Clockwork slow(16);  // one element that takes long is enough
+  Clockwork slow(16);  // one slow element is enough
   ThreadTuner after_one(slow.runtime_, slow.stage_, slow.stage_.busy_ns, AUTOTUNE, slow.now_);
   slow.make(after_one, 100'000'000);
   EXPECT_EQ(after_one.threads(), 16);
 }
 
-// The consumer has not got a single batch yet: what it has waited for so far counts.
+// The consumer has not received a batch yet: the time it has waited so far counts.
 TEST(Autotune, AWaitThatHasNotEndedCounts) {
   Clockwork clock(16);
   clock.now_ = 1;
@@ -204,7 +204,7 @@ TEST(Autotune, AWaitThatHasNotEndedCounts) {
   EXPECT_EQ(tuner.threads(), 16);
 }
 
-// Who asks while a wait ends is told the same as before and after.
+// A reader sees the same total just before, while and just after a wait ends.
 TEST(Autotune, AWaitThatEndsMeanwhileCountsOnce) {
   constexpr std::int64_t kWait = 1000;
   constexpr int kRounds = 2000;
@@ -244,7 +244,7 @@ TEST(Autotune, CheapElementsAreNotWorthThreads) {
   EXPECT_EQ(few.threads(), 4);
 }
 
-TEST(Autotune, ThreadsThatOnlyQueueForTheInputGo) {
+TEST(Autotune, ThreadsThatOnlyWaitForTheInputAreRemoved) {
   Clockwork clock(16);
   ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
   for (int i = 0; i < 4; ++i) clock.make(tuner, 2'000'000);
@@ -253,7 +253,7 @@ TEST(Autotune, ThreadsThatOnlyQueueForTheInputGo) {
   EXPECT_EQ(tuner.threads(), 3);
 }
 
-TEST(Autotune, TheNextPassBeginsWithWhatWasLearned) {
+TEST(Autotune, TheNextPassBeginsWithTheTunedValues) {
   const auto tuning = std::make_shared<PipelineTuning>();
   {
     Clockwork clock(16, tuning);
@@ -267,13 +267,13 @@ TEST(Autotune, TheNextPassBeginsWithWhatWasLearned) {
   EXPECT_EQ(tuner.threads(), 13);
   Clockwork smaller(4, tuning);
   ThreadTuner fewer(smaller.runtime_, smaller.stage_, smaller.stage_.busy_ns, AUTOTUNE, 0);
-  EXPECT_EQ(fewer.threads(), 4) << "no more than there are cores";
+  EXPECT_EQ(fewer.threads(), 4) << "no more threads than cores";
   Clockwork fixed(16, tuning);
   ThreadTuner asked(fixed.runtime_, fixed.stage_, fixed.stage_.busy_ns, 2, 0);
-  EXPECT_EQ(asked.threads(), 2) << "as it was asked for";
+  EXPECT_EQ(asked.threads(), 2) << "the user's number";
 }
 
-TEST(Autotune, QueuesBeginAsLongAsTheyWereIfTheBudgetHasIt) {
+TEST(Autotune, QueuesBeginAsLongAsTheyWereIfTheBudgetAllows) {
   const auto tuning = std::make_shared<PipelineTuning>();
   tuning->set("0 map", {.queue = 8, .element_bytes = 100});
   Clockwork clock(4, tuning);
@@ -288,7 +288,7 @@ TEST(Autotune, QueuesBeginAsLongAsTheyWereIfTheBudgetHasIt) {
   EXPECT_EQ(tuner.elements(), 2u);
 }
 
-TEST(Autotune, WhatWasLearnedTravelsInAFile) {
+TEST(Autotune, TunedValuesAreSavedToAFile) {
   const TemporaryFolder folder;
   PipelineTuning learned;
   learned.set("0 prefetch", {.queue = 8, .element_bytes = 38535168});
@@ -309,11 +309,11 @@ TEST(Autotune, WhatWasLearnedTravelsInAFile) {
     EXPECT_TRUE(!whole_lines || text[length - 1] == '\n') << length;
   }
   EXPECT_FALSE(read.read("lockstep pipeline tuning 1\n-3 threads, queue 0 of 0 bytes: x\n"));
-  EXPECT_EQ(read.text(), learned.text()) << "what cannot be read changes nothing";
+  EXPECT_EQ(read.text(), learned.text()) << "unreadable text changes nothing";
   EXPECT_THROW(learned.save(fs::path(folder.path()) / "no" / "tuning"), DataError);
 }
 
-TEST(Autotune, APassOfADataSetBeginsWithTheThreadsOfTheOneBefore) {
+TEST(Autotune, APassBeginsWithTheThreadsOfTheOneBefore) {
   const Dataset dataset =
       numbers(64).map(slow, {.parallel = AUTOTUNE, .name = "slow"}).with_budget({.cores = 3});
   int threads = 0;
@@ -333,7 +333,7 @@ TEST(Autotune, APassOfADataSetBeginsWithTheThreadsOfTheOneBefore) {
             threads);
 }
 
-TEST(Autotune, SaysWhyItLeftThingsAsTheyWere) {
+TEST(Autotune, SaysWhyItChangedNothing) {
   Clockwork clock;
   ThreadTuner tuner(clock.runtime_, clock.stage_, clock.stage_.busy_ns, AUTOTUNE, clock.now_);
   clock.pass(tuner, 0.0, 0.3);
@@ -341,16 +341,16 @@ TEST(Autotune, SaysWhyItLeftThingsAsTheyWere) {
   EXPECT_EQ(tuner.threads(), 1);
   ASSERT_EQ(clock.stage_.decisions().size(), 1u);
   EXPECT_EQ(clock.stage_.decisions()[0],
-            "1 thread: the consumer waited 0% of the time, 0.3 threads were busy with 3.00 ms an "
+            "1 thread: the consumer waited 0% of the time, 0.3 threads were busy with 3.00 ms per "
             "element, and there are 4 cores");
 }
 
-TEST(Autotune, QueuesGrowWithinTheBudgetAndGiveItBack) {
+TEST(Autotune, QueuesGrowWithinTheBudgetAndReleaseIt) {
   Clockwork clock;
   {
     BufferTuner tuner(clock.runtime_, clock.stage_, AUTOTUNE);
     EXPECT_EQ(tuner.elements(), 2u);
-    tuner.found_empty();  // it was never full: the producer is slow, and a longer queue no help
+    tuner.found_empty();  // it was never full: the producer is slow, so a longer queue is no help
     EXPECT_EQ(tuner.elements(), 2u);
     for (const std::size_t expected : {4, 8, 8}) {
       tuner.put(tuner.elements(), 150);
@@ -364,8 +364,8 @@ TEST(Autotune, QueuesGrowWithinTheBudgetAndGiveItBack) {
   EXPECT_EQ(clock.runtime_.reserved(), 0u);
 }
 
-// Takes elements until a stage has so many threads, or there are no more: how long that takes is
-// the machine's affair.
+// Takes elements until a stage has the given number of threads, or until the data ends. How long
+// that takes depends on the machine.
 PipelineReport report_with(const Dataset& dataset, const std::string& name, int threads) {
   const auto iterator = dataset.iterator();
   while (stage(iterator->report(), name).threads != threads && iterator->next()) {
@@ -373,7 +373,7 @@ PipelineReport report_with(const Dataset& dataset, const std::string& name, int 
   return iterator->report();
 }
 
-TEST(Autotune, SaysInTheReportWhatItChose) {
+TEST(Autotune, ReportsWhatItChose) {
   const PipelineReport report = report_with(numbers(30000)
                                                 .map(slow, {.parallel = AUTOTUNE, .name = "slow"})
                                                 .batch(8)
@@ -384,8 +384,8 @@ TEST(Autotune, SaysInTheReportWhatItChose) {
   EXPECT_TRUE(contains(report.text(), "map slow chose 2 threads")) << report.text();
 }
 
-// An interleave of data sets whose elements take a while to make, and the consumer it has: the test
-// says how long that waited.
+// An interleave of data sets whose elements are slow to compute, with a simulated consumer: the
+// test decides how long that waited.
 class TunedInterleave {
  public:
   explicit TunedInterleave(int parallel, int cores, int begin_with = 1)
@@ -402,8 +402,8 @@ class TunedInterleave {
         dataset_.node(), Context{.epoch = 0, .shard = 0, .shards = 1, .runtime = runtime_});
   }
 
-  // Takes elements, with something in between, until a condition holds or there are no more. The
-  // order is the same whatever the threads.
+  // Takes elements, calling `between` after each, until a condition holds or the data ends. Checks
+  // that the order does not depend on the number of threads.
   template <class Condition, class Between>
   void take_until(Condition holds, Between between) {
     while (!holds()) {
@@ -459,9 +459,9 @@ TEST(Autotune, InterleaveStaysSmallForAConsumerThatDoesNotWait) {
       << tuned.stage_.decisions()[0];
 }
 
-TEST(Autotune, InterleaveGivesThreadsBackThatAreNotNeeded) {
+TEST(Autotune, InterleaveReleasesThreadsThatAreNotNeeded) {
   TunedInterleave tuned(AUTOTUNE, 3, 3);
-  // The consumer is busy with each element for longer than one takes to be made.
+  // The consumer needs longer for each element than computing one takes.
   tuned.take_until(tuned.threads_are(1), [](const Element& element) {
     for (int i = 0; i < 5; ++i) slow(element);
   });
@@ -472,7 +472,7 @@ TEST(Autotune, InterleaveGivesThreadsBackThatAreNotNeeded) {
       << tuned.stage_.decisions().back();
 }
 
-TEST(Autotune, InterleaveKeepsANumberThatWasGiven) {
+TEST(Autotune, InterleaveKeepsAGivenNumberOfThreads) {
   TunedInterleave tuned(2, 3);
   tuned.take_until(tuned.more_were_taken(1000), tuned.waiting());
   EXPECT_EQ(tuned.taken_, 1000);
@@ -480,7 +480,7 @@ TEST(Autotune, InterleaveKeepsANumberThatWasGiven) {
   EXPECT_TRUE(tuned.stage_.decisions().empty());
 }
 
-TEST(Autotune, InterleaveSaysInTheReportWhatItChose) {
+TEST(Autotune, InterleaveReportsWhatItChose) {
   const PipelineReport report =
       report_with(Dataset::range(4)
                       .interleave(

@@ -1,4 +1,4 @@
-// What tests of file formats share: files of given bytes, gzip, and the message of an error.
+// Helpers for tests of file formats: files of given bytes, gzip, and error messages.
 #pragma once
 
 #include <zlib.h>
@@ -25,7 +25,7 @@ inline std::string read_bytes(const std::filesystem::path& file) {
 
 struct ZipOptions {
   int level = 6;
-  std::size_t flush = 0;  // ends a deflate block behind as many bytes; 0: as zlib likes
+  std::size_t flush = 0;  // bytes per deflate block; 0: zlib decides
 };
 
 // One gzip member.
@@ -48,7 +48,7 @@ inline std::string zipped(std::string_view bytes, ZipOptions options = {}) {
   return out;
 }
 
-// Words that compress about threefold: matches reach far back, so that a window matters.
+// Words that compress about threefold. Matches reach far back, so the decoder's window matters.
 inline std::string prose(std::size_t size, unsigned seed = 1) {
   std::mt19937 random(seed);
   std::vector<std::string> words(2000);
@@ -63,7 +63,7 @@ inline std::string prose(std::size_t size, unsigned seed = 1) {
   return text;
 }
 
-// The message of the DataError that a call ends in; "" where it does not.
+// The message of the DataError that a call throws; "" if it throws none.
 inline std::string data_error(const std::function<void()>& call) {
   try {
     call();

@@ -16,7 +16,7 @@ Predicate failing_at(std::int64_t bad) {
   };
 }
 
-TEST(Filter, KeepsWhatThePredicateTakesAndItsIds) {
+TEST(Filter, KeepsMatchingElementsAndTheirIds) {
   const std::vector<Element> kept = all_of(Dataset::range(9).filter(is_even), 3);
   EXPECT_EQ(numbers_of(kept), (std::vector<std::int64_t>{0, 2, 4, 6, 8}));
   for (const Element& element : kept) {
@@ -30,14 +30,14 @@ TEST(Filter, KeepsWhatThePredicateTakesAndItsIds) {
   EXPECT_THROW(Dataset::range(9).filter(nullptr), UsageError);
 }
 
-TEST(Filter, PositionsHold) {
+TEST(Filter, SavedPositionsAreExact) {
   expect_positions_hold("filter", Dataset::range(25).filter(is_even));
   expect_positions_hold(
       "filtered shuffle",
       Dataset::range(25).shuffle({.buffer = 7, .seed = 1}).filter(is_even).batch(2).prefetch(2));
 }
 
-TEST(Filter, AnErrorNamesStageAndSampleAndStays) {
+TEST(Filter, AnErrorNamesStageAndSampleAndRepeats) {
   const Dataset dataset = Dataset::range(9).filter(failing_at(4), {.name = "judge"});
   const auto iterator = dataset.iterator(2);
   EXPECT_EQ(rest_of(*iterator, 4).size(), 4u);
@@ -63,7 +63,7 @@ TEST(Filter, AfterAnErrorTheElementIsNotLost) {
   EXPECT_EQ(numbers_of(rest_of(*restored)), count_up(5, 4));
 }
 
-TEST(Filter, ErrorsCanBePassedOverAndAreReported) {
+TEST(Filter, ErrorsCanBeSkippedAndAreReported) {
   const auto iterator = Dataset::range(9)
                             .filter(failing_at(4), {.on_error = OnError::Skip, .name = "judge"})
                             .iterator();
@@ -74,7 +74,7 @@ TEST(Filter, ErrorsCanBePassedOverAndAreReported) {
   EXPECT_TRUE(contains(report.skipped_first[0], "sample 4 of epoch 0")) << report.skipped_first[0];
 }
 
-TEST(Filter, AnIteratorThatFindsNothingCanBeDropped) {
+TEST(Filter, AnIteratorThatFindsNothingCanBeDestroyed) {
   const Dataset nothing =
       Dataset::range(100)
           .repeat()

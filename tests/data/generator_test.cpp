@@ -17,7 +17,7 @@ Function counting(std::int64_t from, std::int64_t count, std::int64_t add = 0) {
   };
 }
 
-TEST(Generator, IsCalledAnewInEveryEpoch) {
+TEST(Generator, IsCalledAgainInEveryEpoch) {
   const Dataset dataset = Dataset::from_generator(
       [](std::uint64_t epoch) { return counting(0, 4, static_cast<std::int64_t>(100 * epoch)); },
       {.spec = kNumber});
@@ -29,14 +29,14 @@ TEST(Generator, IsCalledAnewInEveryEpoch) {
   EXPECT_EQ(all_of(dataset, 2)[3].sample, (SampleId{2, 3}));
 }
 
-TEST(Generator, PositionsHold) {
+TEST(Generator, SavedPositionsAreExact) {
   const Dataset dataset =
       Dataset::from_generator([](std::uint64_t) { return counting(0, 12); }, {.spec = kNumber});
   expect_positions_hold("generator", dataset);
   expect_positions_hold("shuffled", dataset.shuffle({.buffer = 4, .seed = 2}).batch(2).prefetch(2));
 }
 
-TEST(Generator, OneThatCanSeekNeedNotMakeWhatCameBefore) {
+TEST(Generator, ASeekableOneDoesNotReplayEarlierElements) {
   std::int64_t made = 0;
   const auto seek = [&](std::uint64_t, std::int64_t from) -> Function {
     return [&made, inner = counting(from, 12)]() mutable {
@@ -60,7 +60,7 @@ TEST(Generator, OneThatCanSeekNeedNotMakeWhatCameBefore) {
   EXPECT_TRUE(all_of(dataset.skip(13)).empty());
 }
 
-// Numbers that each depend on the one before: a pass is where it is by the last of them.
+// Numbers that each depend on the one before, so the last one is the state of a pass.
 ResumingGenerator chained(std::int64_t count, std::int64_t& made) {
   return [count, &made](std::uint64_t epoch, const std::optional<std::string>& state) {
     struct Chain {
@@ -85,7 +85,7 @@ ResumingGenerator chained(std::int64_t count, std::int64_t& made) {
   };
 }
 
-TEST(Generator, OneThatSavesItsStateNeedNotMakeWhatCameBefore) {
+TEST(Generator, OneThatSavesItsStateDoesNotReplayEarlierElements) {
   std::int64_t made = 0;
   const Dataset dataset =
       Dataset::from_generator(nullptr, {.spec = kNumber, .resume = chained(500, made)});
@@ -99,7 +99,7 @@ TEST(Generator, OneThatSavesItsStateNeedNotMakeWhatCameBefore) {
   EXPECT_EQ(numbers_of(rest_of(*restored)), std::vector(all.begin() + 490, all.end()));
   EXPECT_EQ(made, 11);
   EXPECT_TRUE(restored->report().stages.back().notes.empty());
-  // Below others that run ahead, a few more are made, but never all.
+  // Below stages that run ahead, a few more elements are computed, but never all.
   const Dataset ahead = dataset.batch(7).prefetch(3);
   const auto batches = ahead.iterator();
   rest_of(*batches, 70);
@@ -115,7 +115,7 @@ TEST(Generator, OneThatSavesItsStateNeedNotMakeWhatCameBefore) {
                         few.shuffle({.buffer = 4, .seed = 2}).batch(2).repeat(2).prefetch(2));
 }
 
-TEST(Generator, SaysThatAPositionIsReplayedAndWhatAvoidsThat) {
+TEST(Generator, SaysThatAPositionIsReplayedAndHowToAvoidIt) {
   const Dataset dataset =
       Dataset::from_generator([](std::uint64_t) { return counting(0, 12); }, {.spec = kNumber});
   const std::string text = dataset.explain().text();
@@ -144,7 +144,7 @@ TEST(Generator, AStateThatCannotBeSavedIsAnErrorThatSaysWhere) {
       Dataset::from_generator(nullptr, {.spec = kNumber, .resume = resume}).iterator();
   rest_of(*iterator, 2);
   EXPECT_EQ(message_of<DataError>([&] { iterator->save(); }),
-            "[generator] saving the state behind 2 elements of epoch 0: no pen");
+            "[generator] saving the state after 2 elements of epoch 0: no pen");
   const auto seek = [](std::uint64_t, std::int64_t from) { return counting(from, 12); };
   EXPECT_THROW(Dataset::from_generator(nullptr, {.spec = kNumber, .seek = seek, .resume = resume}),
                UsageError);
@@ -164,7 +164,7 @@ Dataset failing_at(std::int64_t bad, OnError on_error) {
       {.spec = kNumber, .name = "ideas", .on_error = on_error});
 }
 
-TEST(Generator, WhatItThrowsNamesStageAndElement) {
+TEST(Generator, ItsExceptionsNameStageAndElement) {
   const auto iterator = failing_at(3, OnError::Raise).iterator();
   rest_of(*iterator, 3);
   for (int i = 0; i < 2; ++i) {
@@ -177,7 +177,7 @@ TEST(Generator, WhatItThrowsNamesStageAndElement) {
             "[generator] the beginning of epoch 0: no power");
 }
 
-TEST(Generator, ErrorsCanBePassedOver) {
+TEST(Generator, ErrorsCanBeSkipped) {
   const Dataset dataset = failing_at(3, OnError::Skip);
   const auto iterator = dataset.iterator();
   EXPECT_EQ(numbers_of(rest_of(*iterator)), (std::vector<std::int64_t>{0, 1, 2, 4, 5}));
@@ -185,7 +185,7 @@ TEST(Generator, ErrorsCanBePassedOver) {
   expect_positions_hold("passing over", dataset);
 }
 
-TEST(Generator, OneThatFailsForEverIsGivenUp) {
+TEST(Generator, OneThatAlwaysFailsIsAbandoned) {
   const Dataset dataset = Dataset::from_generator(
       [](std::uint64_t) -> Function {
         return []() -> std::optional<Element> { throw std::runtime_error("never"); };
@@ -194,7 +194,7 @@ TEST(Generator, OneThatFailsForEverIsGivenUp) {
   EXPECT_THROW(all_of(dataset), DataError);
 }
 
-TEST(Generator, WhatItGivesIsChecked) {
+TEST(Generator, ItsElementsAreChecked) {
   const auto giving = [](Element element) {
     return Dataset::from_generator(
         [element](std::uint64_t) -> Function {
@@ -220,7 +220,7 @@ TEST(Range, CountsUp) {
   expect_positions_hold("range", Dataset::range(5));
 }
 
-TEST(SyntheticSignature, GivesWhatIsAskedFor) {
+TEST(SyntheticSignature, GivesTheRequestedElements) {
   const std::vector<ElementSpec> spec = {
       {DType::F32, {50, 40}}, {DType::F64, {3}}, {DType::F16, {7}},  {DType::BF16, {7}},
       {DType::I32, {9}},      {DType::I64, {}},  {DType::U8, {100}}, {DType::Bool, {4}}};
@@ -254,7 +254,7 @@ TEST(SyntheticSignature, GivesWhatIsAskedFor) {
       all_of(datasets::synthetic(spec, {.count = 6, .seed = 4}))[0][0].same_bits(elements[0][0]));
 }
 
-TEST(SyntheticSignature, ExtentsThatVaryStayBelowThoseGiven) {
+TEST(SyntheticSignature, VaryingExtentsStayWithinTheGivenOnes) {
   const Dataset dataset = datasets::synthetic({{DType::U8, {5, 7}, true}}, {.count = 60});
   bool different = false;
   for (const Element& element : all_of(dataset)) {
@@ -265,7 +265,7 @@ TEST(SyntheticSignature, ExtentsThatVaryStayBelowThoseGiven) {
   EXPECT_TRUE(different);
 }
 
-TEST(SyntheticSignature, PositionsHoldAndItCanGoOnForEver) {
+TEST(SyntheticSignature, SavedPositionsAreExactAndItMayBeEndless) {
   expect_positions_hold("synthetic", datasets::synthetic({{DType::F32, {3}, true}}, {.count = 7}));
   const Dataset endless = datasets::synthetic({{DType::F32, {3}}}, {.count = -1});
   EXPECT_EQ(endless.cardinality(), std::nullopt);

@@ -1,4 +1,4 @@
-// What users of tf.data write out of habit.
+// Code that users of tf.data write out of habit.
 #include <gtest/gtest.h>
 
 #include <ranges>
@@ -80,7 +80,7 @@ TEST(Habits, LoopsUnpackElementsOfTwo) {
   for (auto [x, y] : dataset) EXPECT_EQ(y.item(), 10 * x.item());
 }
 
-TEST(Habits, UnpackingAnElementOfAnotherNumberIsAnError) {
+TEST(Habits, UnpackingAnotherNumberOfTensorsIsAnError) {
   const Dataset three = pairs(2).enumerate();
   EXPECT_THROW(
       {
@@ -107,7 +107,7 @@ TEST(Habits, EachLoopIsTheNextEpoch) {
   EXPECT_EQ(by_epoch, (std::vector{first, second}));
 }
 
-TEST(Habits, ALoopCanStopAndGoOnElsewhere) {
+TEST(Habits, ALoopCanStopAndAnIteratorContinues) {
   const Dataset dataset = pairs(6);
   std::string position;
   for (auto it = dataset.begin(); it != dataset.end(); ++it) {
@@ -121,7 +121,7 @@ TEST(Habits, ALoopCanStopAndGoOnElsewhere) {
   EXPECT_EQ((*rest->next())[0].item(), 3);
 }
 
-TEST(Habits, LoopsOverNothingAndForEver) {
+TEST(Habits, LoopsOverEmptyAndEndlessDataSets) {
   for (const Element& element : pairs(0)) ADD_FAILURE() << element.size();
   int seen = 0;
   for (const Element& element : pairs(2).repeat()) {
@@ -150,7 +150,7 @@ TEST(Habits, MinusOneIsAll) {
 TEST(Habits, ADataSetPrintsWhatItsElementsAre) {
   EXPECT_EQ(printed(pairs(5).batch(2)), "Dataset(3 elements: f32 (2,), f32 (2,))");
   EXPECT_EQ(printed(pairs(1)), "Dataset(1 element: f32 (), f32 ())");
-  EXPECT_EQ(printed(pairs(5).repeat()), "Dataset(elements without end: f32 (), f32 ())");
+  EXPECT_EQ(printed(pairs(5).repeat()), "Dataset(infinitely many elements: f32 (), f32 ())");
   EXPECT_EQ(printed(pairs(5).filter([](const Element&) { return true; })),
             "Dataset(elements: f32 (), f32 ())");
   EXPECT_EQ(printed(pairs(5).element_spec()), "f32 (), f32 ()");

@@ -66,7 +66,7 @@ TEST(Idx, EveryTypeIsRead) {
   EXPECT_TRUE(parse(header(8, {0, 28})).same_bits(Tensor(DType::U8, {0, 28})));
 }
 
-TEST(Idx, CompressedFilesAreReadAlike) {
+TEST(Idx, CompressedFilesAreReadToo) {
   const std::string plain = header(8, {1000}) + std::string(1000, '\x05');
   EXPECT_TRUE(parse(zipped(plain)).same_bits(parse(plain)));
   const std::string members = zipped(plain.substr(0, 500)) + zipped(plain.substr(500));
@@ -150,14 +150,14 @@ TEST(IdxDirectory, ImagesBecomeFloatsFromZeroToOne) {
   EXPECT_EQ(element[1].item(), 3);
 }
 
-TEST(IdxDirectory, WhatIsWrongIsNamed) {
+TEST(IdxDirectory, ProblemsAreNamed) {
   const TemporaryFolder folder;
   EXPECT_FALSE(datasets::is_idx_directory(folder.path()));
   EXPECT_FALSE(datasets::is_idx_directory(folder / "none"));
   EXPECT_NE(directory_error(folder).find("no train-images-idx file"), std::string::npos);
   write_images(folder);
   EXPECT_EQ(directory_error(folder), "");
-  write(folder / "train-images-idx3-ubyte.gz", "not looked at: the plain file is there");
+  write(folder / "train-images-idx3-ubyte.gz", "not read: the plain file exists");
   EXPECT_EQ(directory_error(folder), "");
   write(folder / "train-labels-idx1-ubyte", header(8, {3}) + "abc");
   EXPECT_NE(directory_error(folder).find("2 images, but"), std::string::npos);
@@ -167,7 +167,7 @@ TEST(IdxDirectory, WhatIsWrongIsNamed) {
   EXPECT_NE(directory_error(folder).find("one axis of integers, not u8 (1, 2)"), std::string::npos);
   write(folder / "train-labels-idx1-ubyte", header(8, {2}) + "ab");
   write(folder / "train-images-idx1-ubyte", header(8, {2}) + "ab");
-  EXPECT_NE(directory_error(folder).find("leave one"), std::string::npos);
+  EXPECT_NE(directory_error(folder).find("remove one"), std::string::npos);
 }
 
 TEST(FashionMnist, WithoutItsFilesSaysWhatToInstall) {
@@ -199,7 +199,7 @@ TEST(FashionMnist, IsReadFromDebiansPackage) {
   EXPECT_EQ(of_class, std::vector<int>(10, 1000));
 }
 
-TEST(Synthetic, IsNoiseOfTheShapeAskedForAndTheSameForASeed) {
+TEST(Synthetic, IsNoiseThatDependsOnlyOnShapeAndSeed) {
   const datasets::SyntheticOptions options{
       .sample = {5, 5, 3}, .count = 1001, .classes = 7, .seed = 2};
   const auto first = datasets::synthetic(options).batch(1001).iterator();

@@ -40,15 +40,15 @@ TEST(RandomResizedCrop, StaysInsideAndWithinItsBounds) {
     log_ratios += std::log(ratio);
     places.insert(region.x);
   }
-  // Large areas with unfitting ratios are drawn again, which lowers the mean of 0.54: torchvision's
-  // means (golden/make_ops.py), to four standard errors of so many draws.
+  // Large areas whose ratio does not fit are drawn again, which lowers the mean area below 0.54.
+  // Compared with torchvision's means (golden/make_ops.py), within four standard errors.
   const auto means = golden::op("crop/means").values<double>();
   EXPECT_NEAR(areas / kDraws, means[0], 0.015);
   EXPECT_NEAR(log_ratios / kDraws, means[1], 0.01);
   EXPECT_GT(places.size(), 150u);
 }
 
-TEST(RandomResizedCrop, TheMiddleIsTakenWhereNothingFits) {
+TEST(RandomResizedCrop, TheMiddleIsTakenIfNothingFits) {
   RandomSequence random(1, 1);
   EXPECT_EQ(random_resized_crop(of_size(1000, 10), {.min_area = 0.9f}, random),
             (ImageRegion{.x = 493, .y = 0, .width = 13, .height = 10}));
@@ -67,9 +67,8 @@ TEST(RandomResizedCrop, ContradictoryBoundsAreRefused) {
   EXPECT_THROW(check(RandomResizedCrop{.min_ratio = 2, .max_ratio = 1}), UsageError);
 }
 
-// keras.utils.image_dataset_from_directory(crop_to_aspect_ratio=True): int(width * 3 / 4) and so
-// on.
-TEST(CropToAspect, TakesTheLargestMiddle) {
+// Like keras.utils.image_dataset_from_directory(crop_to_aspect_ratio=True), including its rounding.
+TEST(CropToAspect, TakesTheLargestCentredRegion) {
   EXPECT_EQ(crop_to_aspect(of_size(500, 375), 256, 256),
             (ImageRegion{.x = 62, .y = 0, .width = 375, .height = 375}));
   EXPECT_EQ(crop_to_aspect(of_size(375, 500), 256, 256),
@@ -94,7 +93,7 @@ void expect_values(const Tensor& image, const std::vector<float>& expected) {
   }
 }
 
-// adjust_brightness, adjust_contrast, adjust_saturation and adjust_hue (golden/make_ops.py).
+// With adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue (golden/make_ops.py).
 TEST(ColorJitter, AgreesWithTorchvision) {
   const auto expect_golden = [](const std::string& name, const ColorJitterDraw& draw) {
     SCOPED_TRACE(name);
@@ -188,8 +187,8 @@ float half_as_float(std::uint16_t bits) {
   return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
 }
 
-// Every half is its own nearest; half-way between two lies with the even one.
-TEST(ImageTransform, F16IsTheNearestHalf) {
+// Every half converts to itself; ties go to the even one.
+TEST(ImageTransform, F16RoundsToTheNearest) {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto half = static_cast<std::uint16_t>(bits);
     const float value = half_as_float(half);
@@ -216,7 +215,7 @@ TEST(ImageTransform, F16IsTheNearestHalf) {
   EXPECT_EQ(out, (std::array<std::uint16_t, 3>{0x7BFF, 0x7C00, 0xFC00}));
 }
 
-TEST(ImageTransform, Bf16AndBytesAreTheNearest) {
+TEST(ImageTransform, Bf16AndBytesRoundToTheNearest) {
   const Tensor image =
       Tensor::of<float>({1.0f, 1.00390625f, 1.01171875f, -3.1f, 255.5f, 2.5f}, {1, 2, 3});
   const Tensor bf16 = convert_image(image, DType::BF16);

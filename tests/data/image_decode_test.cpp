@@ -75,7 +75,7 @@ TEST(ImageDecode, HeadersAreReadWithoutDecoding) {
   EXPECT_EQ(png.bits, 16);
 }
 
-TEST(ImageDecode, JpegsComeBackAsTheyWereStored) {
+TEST(ImageDecode, JpegsDecodeCloseToTheOriginal) {
   const auto picture = smooth_picture(83, 61, 3);
   for (const JpegKind& kind : kColorKinds) {
     const auto pixels = decoded(make_jpeg(83, 61, kind));
@@ -87,7 +87,7 @@ TEST(ImageDecode, JpegsComeBackAsTheyWereStored) {
   }
 }
 
-TEST(ImageDecode, JpegColorModes) {
+TEST(ImageDecode, JpegsAreDecodedInEveryColorMode) {
   const Bytes gray = make_jpeg(40, 30, {.channels = 1});
   const auto one = decoded(gray, {.color_mode = ColorMode::Grayscale});
   const auto three = decoded(gray);
@@ -108,9 +108,9 @@ TEST(ImageDecode, JpegColorModes) {
   }
 }
 
-TEST(ImageDecode, InksBecomeColors) {
+TEST(ImageDecode, CmykBecomesRgb) {
   for (const bool ycck : {false, true}) {
-    // libjpeg marks what it writes as Adobe's, whose inks are stored inverted: 255 is no ink.
+    // libjpeg marks its files as Adobe's, which store inks inverted: 255 is no ink.
     std::vector<std::uint8_t> inks;
     for (int i = 0; i < 32 * 32; ++i) inks.insert(inks.end(), {255, 128, 0, 200});
     const Bytes file = make_jpeg(32, 32, {.channels = 4, .ycck = ycck, .quality = 100}, inks);
@@ -126,7 +126,8 @@ TEST(ImageDecode, InksBecomeColors) {
   }
 }
 
-// Chroma at the region's edges, rows above it, the columns that the library adds: none may show.
+// The result must not depend on the chroma at the region's edges, on the rows above it or on the
+// columns that libjpeg adds.
 TEST(ImageDecode, ARegionIsTheCropOfTheWholePicture) {
   constexpr int kWidth = 83;
   constexpr int kHeight = 61;
@@ -220,7 +221,7 @@ TEST(ImageDecode, ScaledPixelsAreMeansOfThePicture) {
   }
 }
 
-TEST(ImageDecode, TheScaleKeepsTheTargetInReach) {
+TEST(ImageDecode, TheScaleIsTheLargestThatKeepsTheTargetSize) {
   const ImageInfo info{.format = ImageFormat::Jpeg, .width = 900, .height = 900, .channels = 3};
   const auto scale_for = [&info](int size) {
     return part_of(info, {.region = ImageRegion{.x = 1, .y = 1, .width = size, .height = 900 - 1},
@@ -246,7 +247,7 @@ TEST(ImageDecode, ARegionOutsideThePictureIsRefused) {
   }
 }
 
-TEST(ImageDecode, EveryKindOfPng) {
+TEST(ImageDecode, EveryKindOfPngIsDecoded) {
   constexpr int kWidth = 13;
   constexpr int kHeight = 9;
   const auto rgb = smooth_picture(kWidth, kHeight, 3);
@@ -263,12 +264,12 @@ TEST(ImageDecode, EveryKindOfPng) {
               gray);
     EXPECT_EQ(decoded(png(PNG_COLOR_TYPE_RGBA, 8, rgba), {.color_mode = ColorMode::Rgba}), rgba);
 
-    // 16 bits keep their upper byte.
+    // Of 16 bits, the upper byte is kept.
     std::vector<std::uint8_t> sixteen;
     for (const std::uint8_t value : rgb) sixteen.insert(sixteen.end(), {value, 0xFE});
     EXPECT_EQ(decoded(png(PNG_COLOR_TYPE_RGB, 16, sixteen)), rgb);
 
-    // Alpha is dropped, not blended; added, it is opaque; grey is repeated.
+    // Alpha is dropped, not blended; added alpha is opaque; grey is repeated.
     const auto dropped = decoded(png(PNG_COLOR_TYPE_RGBA, 8, rgba));
     const auto added = decoded(png(PNG_COLOR_TYPE_RGB, 8, rgb), {.color_mode = ColorMode::Rgba});
     const auto from_two =
@@ -290,7 +291,7 @@ TEST(ImageDecode, EveryKindOfPng) {
                   0.51);
     }
 
-    // One, two and four bits of grey fill the range.
+    // One, two and four bits of grey are scaled to the full range.
     for (const int bits : {1, 2, 4}) {
       const int row_bytes = (kWidth * bits + 7) / 8;
       std::vector<std::uint8_t> packed(static_cast<std::size_t>(row_bytes * kHeight), 0xB4);
@@ -305,7 +306,7 @@ TEST(ImageDecode, EveryKindOfPng) {
   }
 }
 
-TEST(ImageDecode, PalettesWithAndWithoutTransparency) {
+TEST(ImageDecode, PalettesAreDecodedWithAndWithoutTransparency) {
   const std::vector<png_color> palette = {{10, 20, 30}, {200, 100, 50}, {1, 2, 3}};
   const std::vector<std::uint8_t> rows = {0, 1, 2, 1};
   for (const bool transparent : {false, true}) {
@@ -336,13 +337,13 @@ TEST(ImageDecode, ARegionOfAPngIsTheCropOfIt) {
   const ImageRegion region{.x = 7, .y = 5, .width = 11, .height = 13};
   for (const bool interlaced : {false, true}) {
     const Bytes file = make_png(31, 23, {.interlaced = interlaced}, rgb);
-    // PNG has no cheaper scales: the target changes nothing.
+    // PNG cannot be decoded at a smaller scale, so the target size changes nothing.
     EXPECT_EQ(decoded(file, {.region = region, .at_least_width = 2, .at_least_height = 2}),
               cropped(rgb, 31, 3, region));
   }
 }
 
-TEST(ImageDecode, ErrorsNameTheFileThePlaceAndTheReason) {
+TEST(ImageDecode, ErrorsNameTheFileTheOffsetAndTheReason) {
   Bytes file = make_jpeg(64, 48);
   const std::size_t size = file.size();
   file.resize(size / 2);
@@ -354,7 +355,7 @@ TEST(ImageDecode, ErrorsNameTheFileThePlaceAndTheReason) {
   const auto* begin = reinterpret_cast<const std::byte*>(text.data());
   EXPECT_NE(rejection({begin, begin + text.size()}).find("neither"), std::string::npos);
 
-  // A byte of the entropy code: what the library says, and where.
+  // Damage in the entropy-coded data: the message holds the library's reason and the offset.
   Bytes damaged = make_jpeg(64, 48, {.quality = 100});
   for (std::size_t i = damaged.size() / 2; i < damaged.size() / 2 + 40; ++i) {
     damaged[i] = std::byte{0xFE};
@@ -369,9 +370,9 @@ TEST(ImageDecode, ErrorsNameTheFileThePlaceAndTheReason) {
   EXPECT_NE(checksum.find("[decode_png] photos/cat"), std::string::npos) << checksum;
 }
 
-// Also where the wanted region ends long before the cut: whether a file is whole does not depend on
-// the crop that chance took.
-TEST(ImageDecode, NoPrefixOfAFileIsAPicture) {
+// Even if the wanted region ends long before the cut: whether a file is accepted must not depend on
+// a random crop.
+TEST(ImageDecode, EveryTruncatedFileIsRefused) {
   const std::vector<Bytes> files = {make_jpeg(64, 48), make_jpeg(64, 48, {.progressive = true}),
                                     make_png(31, 23, {}, smooth_picture(31, 23, 3))};
   for (const Bytes& file : files) {
@@ -385,15 +386,15 @@ TEST(ImageDecode, NoPrefixOfAFileIsAPicture) {
   }
 }
 
-TEST(ImageDecode, HugePicturesAreRefusedBeforeMemoryIsTaken) {
+TEST(ImageDecode, HugePicturesAreRefusedBeforeAllocating) {
   Bytes jpeg = make_jpeg(16, 16);
   for (std::size_t i = 0; i + 8 < jpeg.size(); ++i) {
     if (jpeg[i] == std::byte{0xFF} && jpeg[i + 1] == std::byte{0xC0}) {
-      jpeg[i + 5] = std::byte{0x40};  // 16384 and some pixels a side
+      jpeg[i + 5] = std::byte{0x40};  // more than 16384 pixels per side
       jpeg[i + 7] = std::byte{0x40};
     }
   }
-  EXPECT_NE(rejection(jpeg).find("16400x16400 are 268960000 pixels, over the limit of 134217728"),
+  EXPECT_NE(rejection(jpeg).find("16400x16400 is 268960000 pixels, above the limit of 134217728"),
             std::string::npos)
       << rejection(jpeg);
   EXPECT_NE(rejection(jpeg, {}, {.pixels = std::int64_t{1} << 40}).find("cannot hold"),
@@ -407,13 +408,13 @@ TEST(ImageDecode, HugePicturesAreRefusedBeforeMemoryIsTaken) {
   EXPECT_EQ(rejection(png, {}, {.pixels = 64 * 48}), "");
 }
 
-TEST(ImageDecode, AJpegOfVeryManyScansIsRefused) {
+TEST(ImageDecode, AJpegWithTooManyScansIsRefused) {
   const Bytes file = make_jpeg(64, 48, {.progressive = true});
   EXPECT_NE(rejection(file, {}, {.scans = 3}).find("more than 3 scans"), std::string::npos)
       << rejection(file, {}, {.scans = 3});
 }
 
-TEST(ImageDecode, ADecoderIsReadyAgainAfterAnError) {
+TEST(ImageDecode, ADecoderWorksAfterAnError) {
   const Bytes good = make_jpeg(64, 48);
   Bytes bad = good;
   bad.resize(bad.size() - 60);
@@ -429,8 +430,8 @@ TEST(ImageDecode, ADecoderIsReadyAgainAfterAnError) {
   }
 }
 
-// libjpeg would use the tables of the file before.
-TEST(ImageDecode, AFileWithoutTablesDoesNotBorrowAnothers) {
+// libjpeg would reuse the tables of the previous file.
+TEST(ImageDecode, AFileWithoutTablesDoesNotReuseAnothers) {
   const Bytes whole_file = make_jpeg(64, 48);
   Bytes bare(whole_file.begin(), whole_file.begin() + 2);
   for (std::size_t at = 2; at + 4 < whole_file.size();) {
@@ -452,7 +453,7 @@ TEST(ImageDecode, AFileWithoutTablesDoesNotBorrowAnothers) {
   EXPECT_THROW(decoder.decode(bare, "bare"), DataError);
 }
 
-TEST(ImageDecode, RowsComeAsTheyAreAskedFor) {
+TEST(ImageDecode, RowsAreDecodedOneByOne) {
   const Bytes file = make_jpeg(64, 48);
   const auto expected = decoded(file);
   ImageDecoder decoder;

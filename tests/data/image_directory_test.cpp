@@ -1,4 +1,4 @@
-// Folders of pictures, as Keras's image_dataset_from_directory takes them.
+// Folders of pictures, read like Keras's image_dataset_from_directory.
 #include "lockstep/data/image_directory.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class ImageDirectoryTest : public ::testing::Test {
                static_cast<std::streamsize>(bytes.size()));
   }
 
-  // Pictures of one grey each, so that a sample says which file it was.
+  // A uniformly grey picture, whose shade identifies the file.
   void write_grey(const std::string& name, int value) const {
     write(name, make_png(6, 4, {.color_type = PNG_COLOR_TYPE_GRAY},
                          std::vector<std::uint8_t>(24, static_cast<std::uint8_t>(value))));
@@ -72,7 +72,7 @@ TEST_F(ImageDirectoryTest, FollowsKerasDefaults) {
   for (int i = 0; i < 6; ++i) expected.insert({{10 + i, 1}, {20 + i, 2}});
   for (int i = 0; i < 3; ++i) expected.insert({i, 0});
   EXPECT_EQ(seen_in(animals.dataset), expected);
-  // Shuffled, and anew in every epoch.
+  // Shuffled differently in every epoch.
   const auto order = [&](std::uint64_t epoch) {
     std::vector<std::uint64_t> numbers;
     for (const Element& element :
@@ -88,7 +88,7 @@ TEST_F(ImageDirectoryTest, FollowsKerasDefaults) {
   EXPECT_EQ(order(1), order(1));
 }
 
-TEST_F(ImageDirectoryTest, GivesLabelsAsAsked) {
+TEST_F(ImageDirectoryTest, GivesTheRequestedLabels) {
   write_animals();
   const auto with = [&](ImageDirectoryOptions options) {
     options.height = options.width = 3;
@@ -103,7 +103,7 @@ TEST_F(ImageDirectoryTest, GivesLabelsAsAsked) {
   const std::vector<Element> binary =
       with({.label_mode = LabelMode::Binary, .class_names = {"dog", "cat"}});
   ASSERT_EQ(binary.size(), 12u);
-  EXPECT_EQ(binary[0][0].values<float>()[0], 20);  // dogs are first, as asked
+  EXPECT_EQ(binary[0][0].values<float>()[0], 20);  // dogs come first, as requested
   EXPECT_EQ(binary[0][1].values<float>()[0], 0);
   EXPECT_EQ(binary[11][1].values<float>()[0], 1);
   EXPECT_EQ(with({.labels = ImageLabels::None}).front().size(), 1u);
@@ -119,7 +119,7 @@ TEST_F(ImageDirectoryTest, GivesLabelsAsAsked) {
   EXPECT_THROW(with({.labels = ImageLabels::Given, .given_labels = {1}}), UsageError);
 }
 
-TEST_F(ImageDirectoryTest, WhatSystemsLeaveBehindIsNoClassAndNoPicture) {
+TEST_F(ImageDirectoryTest, SystemFilesAreNeitherClassesNorPictures) {
   write_animals();
   write_grey(".ipynb_checkpoints/c0.png", 1);
   write_grey("__MACOSX/cat/c0.png", 1);
@@ -135,12 +135,12 @@ TEST_F(ImageDirectoryTest, WhatSystemsLeaveBehindIsNoClassAndNoPicture) {
   EXPECT_FALSE(is_image_directory(only_hidden.path()));
 }
 
-TEST_F(ImageDirectoryTest, AnotherFolderTakesTheNumbersOfTheClassesTrainedOn) {
+TEST_F(ImageDirectoryTest, AnotherFolderUsesTheClassNumbersOfTraining) {
   for (const char* name : {"train/ape/1.png", "train/cat/1.png", "train/dog/1.png"}) {
     write_grey(name, 1);
   }
   write_grey("val/dog/7.png", 7);
-  fs::create_directories(folder_ / "val" / "cat");  // has none, and ape is not there
+  fs::create_directories(folder_ / "val" / "cat");  // empty; ape is missing
   const std::vector<std::string> classes =
       image_dataset_from_directory(folder_ / "train").class_names;
   const ImageDirectoryOptions options{.known_classes = classes};
@@ -156,23 +156,24 @@ TEST_F(ImageDirectoryTest, AnotherFolderTakesTheNumbersOfTheClassesTrainedOn) {
   write_grey("val/emu/1.png", 1);
   const std::string message =
       message_of<DataError>([&] { image_dataset_from_directory(folder_ / "val", options); });
-  EXPECT_TRUE(contains(message, "no class emu among the 3") && contains(message, "ape, cat, dog"))
+  EXPECT_TRUE(contains(message, "class emu is not one of the 3") &&
+              contains(message, "ape, cat, dog"))
       << message;
   fs::remove_all(folder_ / "val" / "emu");
   fs::remove_all(folder_ / "val" / "dog");
   EXPECT_TRUE(contains(
       message_of<DataError>([&] { image_dataset_from_directory(folder_ / "val", options); }),
-      "no JPEG or PNG of any class"));
+      "none of the classes has a JPEG or PNG file"));
   EXPECT_THROW(image_dataset_from_directory(folder_ / "val",
                                             {.class_names = {"cat"}, .known_classes = {"cat"}}),
                UsageError);
 }
 
-TEST_F(ImageDirectoryTest, ALoneClassIsRefusedUnlessItIsNamed) {
+TEST_F(ImageDirectoryTest, ASingleClassIsRefusedUnlessItIsNamed) {
   write_grey("train/cat/1.png", 1);
   write_grey("train/dog/1.png", 1);
   const std::string message = message_of<DataError>([&] { image_dataset_from_directory(folder_); });
-  EXPECT_TRUE(contains(message, "train is its only class")) << message;
+  EXPECT_TRUE(contains(message, "train is the only class")) << message;
   EXPECT_EQ(image_dataset_from_directory(folder_, {.class_names = {"train"}}).files.size(), 2u);
   EXPECT_EQ(image_dataset_from_directory(folder_, {.label_mode = LabelMode::None}).files.size(),
             2u);
@@ -186,7 +187,7 @@ TEST_F(ImageDirectoryTest, FoldersForTrainingAndValidationAreFound) {
   ASSERT_TRUE(alone);
   EXPECT_EQ(alone->train, folder_ / "train");
   EXPECT_FALSE(alone->validation);
-  write_grey("test/unlabelled.png", 1);  // has no folders of classes
+  write_grey("test/unlabelled.png", 1);  // no folders of classes
   EXPECT_FALSE(find_image_folders(folder_)->validation);
   write_grey("val/dog/1.png", 1);
   EXPECT_EQ(find_image_folders(folder_)->validation, folder_ / "val");
@@ -197,7 +198,7 @@ TEST_F(ImageDirectoryTest, FoldersForTrainingAndValidationAreFound) {
   EXPECT_FALSE(classes->validation);
 }
 
-TEST_F(ImageDirectoryTest, LinksToFilesAreReadAndLinksToFoldersIfAsked) {
+TEST_F(ImageDirectoryTest, LinksToFilesAreFollowedAndLinksToFoldersOnRequest) {
   write_animals();
   write_grey("elsewhere.png", 50);
   fs::create_directories(folder_.string() + "-far");
@@ -210,11 +211,11 @@ TEST_F(ImageDirectoryTest, LinksToFilesAreReadAndLinksToFoldersIfAsked) {
 
   fs::remove(folder_ / "elsewhere.png");
   const std::string message = message_of<DataError>([&] { image_dataset_from_directory(folder_); });
-  EXPECT_TRUE(contains(message, "link.png: the link leads to no file")) << message;
+  EXPECT_TRUE(contains(message, "link.png: the link is broken")) << message;
   EXPECT_EQ(image_dataset_from_directory(folder_, {.on_error = OnError::Skip}).files.size(), 15u);
 }
 
-TEST_F(ImageDirectoryTest, ASplitGivesEveryFileToOneOfTheTwo) {
+TEST_F(ImageDirectoryTest, ASplitPutsEveryFileInExactlyOneSubset) {
   write_animals();
   for (const bool shuffled : {true, false}) {
     const auto part = [&](Subset subset) {
@@ -234,7 +235,7 @@ TEST_F(ImageDirectoryTest, ASplitGivesEveryFileToOneOfTheTwo) {
   EXPECT_THROW(image_dataset_from_directory(folder_, {.subset = Subset::Training}), UsageError);
 }
 
-TEST_F(ImageDirectoryTest, ColoursCropAndSizeAreAsAsked) {
+TEST_F(ImageDirectoryTest, ColourModeCropAndSizeFollowTheOptions) {
   write("a/wide.jpg", make_jpeg(64, 32));
   const auto one = [&](ImageDirectoryOptions options) {
     options.class_names = {"a"};
@@ -249,7 +250,7 @@ TEST_F(ImageDirectoryTest, ColoursCropAndSizeAreAsAsked) {
   EXPECT_FALSE(one({}).same_bits(one({.interpolation = Interpolation::Nearest})));
 }
 
-TEST_F(ImageDirectoryTest, AugmentedSamplesAreTheSameOnAnyThreadsAndFromAnyPosition) {
+TEST_F(ImageDirectoryTest, AugmentedSamplesDependOnNeitherThreadsNorPosition) {
   for (int i = 0; i < 12; ++i) {
     write("k" + std::to_string(i % 2) + "/p" + std::to_string(i) + ".jpg",
           make_jpeg(40 + i, 30 + i));
@@ -265,8 +266,8 @@ TEST_F(ImageDirectoryTest, AugmentedSamplesAreTheSameOnAnyThreadsAndFromAnyPosit
   EXPECT_FALSE(same_elements(all_of(variants.datasets[0], 0), all_of(variants.datasets[0], 1)));
 }
 
-// One thread reads them all into the same memory, which then holds the rest of a longer file.
-TEST_F(ImageDirectoryTest, LongAndShortFilesInTurnsAreEachReadAlone) {
+// One thread reads all files into the same buffer, which may still hold the end of a longer one.
+TEST_F(ImageDirectoryTest, AShortFileIsNotMixedWithALongerOneBefore) {
   const std::vector<Bytes> files = {make_jpeg(64, 48), make_jpeg(300, 200), make_jpeg(16, 16),
                                     make_jpeg(400, 300), make_jpeg(33, 20)};
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -288,7 +289,7 @@ TEST_F(ImageDirectoryTest, LongAndShortFilesInTurnsAreEachReadAlone) {
     EXPECT_TRUE(read[i][0].same_bits(alone)) << i;
   }
 
-  // The end that it lacks is still there, behind it.
+  // The end that was cut off is still in the buffer.
   Bytes cut = files[3];
   cut.resize(cut.size() / 2);
   write("a/4.jpg", cut);
@@ -297,7 +298,7 @@ TEST_F(ImageDirectoryTest, LongAndShortFilesInTurnsAreEachReadAlone) {
                        "cut off"));
 }
 
-TEST_F(ImageDirectoryTest, WhatIsWrongIsNamed) {
+TEST_F(ImageDirectoryTest, ProblemsAreNamed) {
   const auto message = [&](ImageDirectoryOptions options = {}) {
     return message_of<DataError>(
         [&] { all_of(image_dataset_from_directory(folder_, options).dataset); });
@@ -327,7 +328,7 @@ TEST_F(ImageDirectoryTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(iterator->report().skipped, 1);
   EXPECT_TRUE(contains(iterator->report().text(), "broken.jpg"));
 
-  // A file that goes away between listing and reading.
+  // A file that is deleted between listing and reading.
   fs::remove(folder_ / "cat" / "broken.jpg");
   const ImageDirectory listed = image_dataset_from_directory(folder_);
   fs::remove(folder_ / "ape" / "a1.png");

@@ -1,4 +1,4 @@
-// JPEG and PNG files made in memory, of a picture that every test knows.
+// JPEG and PNG files made in memory, by default of a picture that tests can compute.
 #pragma once
 
 #include <png.h>
@@ -17,7 +17,7 @@ namespace lockstep {
 
 using Bytes = std::vector<std::byte>;
 
-// A smooth picture, (height, width, channels), so that what JPEG loses stays small.
+// A smooth picture, (height, width, channels), of which JPEG loses little.
 inline std::vector<std::uint8_t> smooth_picture(int width, int height, int channels) {
   std::vector<std::uint8_t> pixels;
   for (int y = 0; y < height; ++y) {
@@ -34,7 +34,7 @@ inline std::vector<std::uint8_t> smooth_picture(int width, int height, int chann
 
 struct JpegKind {
   int channels = 3;    // 1 grey, 3 colour, 4 CMYK
-  int horizontal = 2;  // pixels to a sample of chroma
+  int horizontal = 2;  // pixels per chroma sample
   int vertical = 2;
   bool progressive = false;
   bool arithmetic = false;
@@ -91,10 +91,10 @@ struct PngKind {
   int color_type = PNG_COLOR_TYPE_RGB;
   int bits = 8;
   bool interlaced = false;
-  bool transparent = false;  // a palette's first colour, or the grey or colour of the first pixel
+  bool transparent = false;  // the palette's first colour, or the colour of the first pixel
 };
 
-// `rows` holds the pixels as PNG packs them: big-endian where 16 bits, several to a byte below 8.
+// `rows` holds the pixels as PNG packs them: 16 bits are big-endian, below 8 several share a byte.
 inline Bytes make_png(int width, int height, const PngKind& kind,
                       const std::vector<std::uint8_t>& rows,
                       const std::vector<png_color>& palette = {}) {

@@ -1,5 +1,5 @@
-// Thousands of damaged files: each is a picture or a DataError. Under the sanitizers this is what
-// shows that nothing is read or written out of bounds and nothing leaks.
+// Thousands of damaged files: each gives a picture or a DataError. Under the sanitizers this shows
+// that nothing is accessed out of bounds and nothing leaks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 namespace lockstep {
 namespace {
 
-// Changes some bytes, and takes out, doubles or cuts some.
+// Changes, removes or repeats some bytes, or truncates the file.
 Bytes damaged(const Bytes& file, std::uint64_t number) {
   RandomSequence random(17, number);
   Bytes bytes = file;
   const std::uint64_t changes = 1 + random.below(6);
   for (std::uint64_t i = 0; i < changes && !bytes.empty(); ++i) {
-    // Headers are short; half of the damage goes there.
+    // Half of the damage goes to the header, although it is short.
     const std::uint64_t reach =
         random.below(2) == 0 ? std::min<std::uint64_t>(bytes.size(), 700) : bytes.size();
     const auto at = static_cast<std::ptrdiff_t>(random.below(reach));
@@ -45,7 +45,7 @@ Bytes damaged(const Bytes& file, std::uint64_t number) {
   return bytes;
 }
 
-// PNG's checksums would stop most damage at the door: they are made right again.
+// Corrects PNG's checksums, which would otherwise reject most of the damage at once.
 void mend_checksums(Bytes& png) {
   std::size_t at = 8;
   while (png.size() >= at + 12) {
@@ -72,7 +72,7 @@ struct Outcomes {
   int errors = 0;
 };
 
-// Through the decoder, whole and in part, and through the reader, in every colour mode in turn.
+// Alternates between the decoder and the reader, and between colour modes.
 Outcomes try_all(const std::vector<Bytes>& files, int mutations, bool mend) {
   const DecodeLimits limits{.pixels = 1 << 20, .scans = 20};
   const ColorMode modes[] = {ColorMode::Grayscale, ColorMode::Rgb, ColorMode::Rgba};

@@ -21,7 +21,7 @@ Tensor read(ImageReader& reader, const Bytes& file, std::uint64_t id, DType dtyp
   return sample;
 }
 
-// The same sample, step by step on whole pictures in floats.
+// The same sample, computed operation by operation on whole pictures in floats.
 Tensor expected_sample(const ImageReaderOptions& options, const Bytes& file, std::uint64_t id) {
   ImageDecoder decoder;
   RandomSequence random(11, id);
@@ -56,7 +56,7 @@ ImageReaderOptions augmenting() {
           .scaled_decoding = false};
 }
 
-TEST(ImageReader, DoesInOneGoWhatTheStepsDo) {
+TEST(ImageReader, MatchesTheSeparateOperations) {
   const std::vector<Bytes> files = {
       make_jpeg(150, 121),
       make_jpeg(97, 140, {.horizontal = 1, .vertical = 1}),
@@ -110,7 +110,7 @@ TEST(ImageReader, JittersColors) {
   ImageReader reader(options);
   const Bytes file = make_jpeg(150, 121);
   for (std::uint64_t id = 0; id < 8; ++id) {
-    // Hue amplifies what rounding left where there is little colour; on the average it stays small.
+    // In nearly grey pixels a change of hue amplifies rounding; on average the error stays small.
     const Tensor sample = read(reader, file, id);
     const Tensor expected = expected_sample(options, file, id);
     double sum = 0;
@@ -122,7 +122,7 @@ TEST(ImageReader, JittersColors) {
   }
 }
 
-TEST(ImageReader, ScaledDecodingIsNearToDecodingAll) {
+TEST(ImageReader, ScaledDecodingIsCloseToFullDecoding) {
   const Bytes file = make_jpeg(400, 380, {.quality = 95});
   ImageReaderOptions options = augmenting();
   options.antialias = true;
@@ -165,8 +165,7 @@ TEST(ImageReader, LayoutsAndDtypesHoldTheSameSample) {
   }
 }
 
-// A sample depends on the sequence that it is given: not on the reader's past, nor on other
-// samples.
+// A sample depends only on its random sequence, not on the samples that were read before.
 TEST(ImageReader, SamplesAreTheSameInAnyOrder) {
   const std::vector<Bytes> files = {make_jpeg(150, 121), make_jpeg(60, 200),
                                     make_png(90, 70, {}, smooth_picture(90, 70, 3))};
@@ -198,7 +197,7 @@ TEST(ImageReader, EveryInstructionSetReadsTheSameBits) {
   }
 }
 
-TEST(ImageReader, NothingIsWrittenBehindTheSample) {
+TEST(ImageReader, NothingIsWrittenPastTheSample) {
   const Bytes file = make_jpeg(150, 121);
   for (const int width : {1, 2, 3, 17}) {
     ImageReaderOptions options = augmenting();
@@ -213,7 +212,7 @@ TEST(ImageReader, NothingIsWrittenBehindTheSample) {
   }
 }
 
-TEST(ImageReader, MirrorsAboutAsOftenAsAsked) {
+TEST(ImageReader, MirrorsWithTheGivenProbability) {
   ImageReaderOptions options = augmenting();
   options.mirror_probability = 0.25f;
   const ImageReader reader(options);
@@ -225,7 +224,7 @@ TEST(ImageReader, MirrorsAboutAsOftenAsAsked) {
   EXPECT_NEAR(mirrored, 500, 80);
 }
 
-TEST(ImageReader, AReaderIsReadyAgainAfterAnError) {
+TEST(ImageReader, AReaderWorksAfterAnError) {
   const Bytes good = make_jpeg(150, 121);
   Bytes bad = good;
   bad.resize(bad.size() / 2);

@@ -23,7 +23,7 @@ Tensor noise(int height, int width, int channels, std::uint64_t stream = 0) {
   return image;
 }
 
-// The filters as their authors write them, in double precision.
+// The filters by definition, in double precision.
 double filter_of(Interpolation interpolation, double x) {
   x = std::abs(x);
   const auto sinc = [](double t) {
@@ -58,7 +58,7 @@ double filter_of(Interpolation interpolation, double x) {
   }
 }
 
-// One axis's weights as a full matrix: no tables, no supports, all pixels for every output.
+// The weights of all input pixels for one output along an axis, without tables or supports.
 std::vector<double> weights_of(int in, int out, int i, const ResizeOptions& options) {
   std::vector<double> weights(static_cast<std::size_t>(in));
   const double scale = static_cast<double>(in) / out;
@@ -123,7 +123,7 @@ TEST(ImageResize, EveryInterpolationFollowsItsDefinition) {
           const ResizeOptions options{.interpolation = interpolation, .antialias = antialias};
           const Tensor result = resize_image(image, to_height, to_width, options);
           const auto expected = naive_resize(image, to_height, to_width, options);
-          // Without antialiasing, bicubic weights are those of 1024 places between two pixels.
+          // Without antialiasing, bicubic weights come from a table of 1024 positions per pixel.
           const bool by_table = interpolation == Interpolation::Bicubic && !antialias;
           const auto values = result.values<float>();
           for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -137,9 +137,9 @@ TEST(ImageResize, EveryInterpolationFollowsItsDefinition) {
   }
 }
 
-// TensorFlow's bicubic weights, half-way and at the edge: ±1/16 and 9/16, what is outside given to
-// what is inside.
-TEST(ImageResize, BicubicGivesTheEdgesWeightToWhatIsInside) {
+// TensorFlow's bicubic weights half-way between pixels are -1/16 and 9/16; at the edge those of
+// the pixels inside are normalised.
+TEST(ImageResize, BicubicNormalisesTheWeightsAtTheEdge) {
   const Tensor image = Tensor::of<float>({16, 32, 48, 80}, {1, 4, 1});
   const Tensor result =
       resize_image(image, 1, 2, {.interpolation = Interpolation::Bicubic, .antialias = false});
@@ -163,7 +163,7 @@ TEST(ImageResize, BytesAreRoundedAndStayInRange) {
   }
 }
 
-TEST(ImageResize, APlainPictureStaysPlain) {
+TEST(ImageResize, AUniformPictureStaysUniform) {
   Tensor image(DType::U8, {37, 23, 3});
   for (std::uint8_t& value : image.values<std::uint8_t>()) value = 201;
   for (const Interpolation interpolation : kAll) {
@@ -175,7 +175,7 @@ TEST(ImageResize, APlainPictureStaysPlain) {
   }
 }
 
-TEST(ImageResize, AResizerGivesTheSameWhateverItDidBefore) {
+TEST(ImageResize, AResizerCarriesNoStateOver) {
   Resizer used;
   for (int i = 0; i < 6; ++i) {
     const Tensor image = noise(5 + 7 * i, 40 - 6 * i, 1 + i % 4, static_cast<std::uint64_t>(i));
@@ -185,14 +185,14 @@ TEST(ImageResize, AResizerGivesTheSameWhateverItDidBefore) {
   }
 }
 
-TEST(ImageResize, NanBeyondTheReachOfAWeightDoesNotSpread) {
+TEST(ImageResize, NaNOutsideTheFilterDoesNotSpread) {
   Tensor image(DType::F32, {1, 8, 1});
   image.values<float>()[7] = std::numeric_limits<float>::quiet_NaN();
   const Tensor result = resize_image(image, 1, 4);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(result.values<float>()[i], 0);
 }
 
-TEST(ImageResize, WhatCannotBeResizedIsRefused) {
+TEST(ImageResize, InvalidArgumentsAreRefused) {
   EXPECT_THROW(resize_image(Tensor(DType::U8, {4, 4}), 2, 2), UsageError);
   EXPECT_THROW(resize_image(Tensor(DType::I32, {4, 4, 3}), 2, 2), UsageError);
   EXPECT_THROW(resize_image(Tensor(DType::U8, {4, 4, 3}), 0, 2), UsageError);
@@ -201,8 +201,8 @@ TEST(ImageResize, WhatCannotBeResizedIsRefused) {
   EXPECT_EQ(interpolation_named("mitchellcubic"), Interpolation::MitchellCubic);
 }
 
-// Every two bytes at weights of all sizes, also such that no shorter way through two taps may take.
-TEST(ImageLoops, TwoRowsBlendToTheRoundedSum) {
+// All pairs of bytes with weights of all sizes, including some that a two-tap shortcut cannot take.
+TEST(ImageLoops, TwoRowsBlendToTheirRoundedWeightedSum) {
   constexpr std::size_t kPairs = 256 * 256;
   constexpr int kOne = 1 << kWeightBits;
   constexpr int kShift = kWeightBits - kRowBits;
@@ -243,7 +243,7 @@ TEST(ImageLoops, EveryInstructionSetGivesTheSameBits) {
   RandomSequence random(5, 5);
   for (float& value : floats.values<float>()) value += random.uniform() - 0.5f;
 
-  // All that a set of loops computes from the same input, one after the other.
+  // The results of all loops of an instruction set on the same input.
   const auto run = [&](const ImageLoops& loops) {
     std::vector<std::uint32_t> bits;
     const auto keep = [&bits](const auto& values) {

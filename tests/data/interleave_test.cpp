@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-// The data set of outer number n: lengths[n] numbers from 1000 n on.
+// Maps the outer number n to a data set of lengths[n] numbers, starting at 1000 n.
 DatasetFunction numbers_from(std::vector<std::int64_t> lengths) {
   return [lengths](const Element& element) {
     const std::int64_t n = element[0].values<std::int64_t>()[0];
@@ -22,7 +22,8 @@ Dataset interleaved(const std::vector<std::int64_t>& lengths, InterleaveOptions 
   return Dataset::range(std::ssize(lengths)).interleave(numbers_from(lengths), options);
 }
 
-// What tf.data gives: slots in turns, a turn of `block` elements, an empty slot opens the next.
+// The order of tf.data: slots take turns of `block` elements, and an empty slot opens the next data
+// set.
 std::vector<std::int64_t> expected(const std::vector<std::int64_t>& lengths, std::size_t cycle,
                                    std::int64_t block) {
   struct Open {
@@ -65,7 +66,7 @@ std::vector<std::int64_t> expected(const std::vector<std::int64_t>& lengths, std
 const std::vector<std::vector<std::int64_t>> kLengths = {
     {}, {0}, {5}, {3, 0, 4, 1}, {1, 2, 3, 4, 5, 6, 7}, {0, 0, 0}, {9, 1, 9, 1, 0, 2, 5, 3}};
 
-TEST(Interleave, TakesTurnsAsTfDataDoes) {
+TEST(Interleave, TakesTurnsLikeTfData) {
   for (const std::vector<std::int64_t>& lengths : kLengths) {
     for (const int cycle : {1, 2, 3, 10}) {
       for (const std::int64_t block : {1, 2, 5}) {
@@ -82,7 +83,7 @@ TEST(Interleave, TakesTurnsAsTfDataDoes) {
   }
 }
 
-TEST(Interleave, TheOrderOfTheDocumentationOfTfData) {
+TEST(Interleave, FollowsTheExampleInTfDatasDocumentation) {
   // Dataset.range(1, 6).interleave(x -> x repeated 6 times, cycle_length=2, block_length=4)
   const Dataset dataset = Dataset::range(5).interleave(
       [](const Element& element) {
@@ -95,7 +96,7 @@ TEST(Interleave, TheOrderOfTheDocumentationOfTfData) {
                                        3, 4, 4, 4, 4, 3, 3, 4, 4, 5, 5, 5, 5, 5, 5}));
 }
 
-TEST(Interleave, PositionsHoldForAnyNumberOfThreads) {
+TEST(Interleave, SavedPositionsAreExactForAnyNumberOfThreads) {
   for (const std::vector<std::int64_t>& lengths : kLengths) {
     for (const auto& [cycle, block] : {std::pair(1, 1), std::pair(3, 1), std::pair(2, 3)}) {
       Variants variants{"interleave", {}};
@@ -109,7 +110,7 @@ TEST(Interleave, PositionsHoldForAnyNumberOfThreads) {
   }
 }
 
-TEST(Interleave, WhatIsInsideIsShuffledAnewWithEveryPassOverTheOutside) {
+TEST(Interleave, InnerDataSetsAreReshuffledWithEveryPassOverTheOuterOne) {
   const auto shuffled = [](const Element&) { return Dataset::range(30).shuffle({.seed = 1}); };
   const Dataset once = Dataset::range(1).interleave(shuffled);
   EXPECT_NE(numbers_of(once, 0), numbers_of(once, 1));
@@ -138,7 +139,7 @@ TEST(Interleave, CanBeNested) {
   expect_ids_differ(all_of(variants.datasets[1]));
 }
 
-TEST(Interleave, OutOfOrderEachElementStillComesOnce) {
+TEST(Interleave, EachElementComesOnceEvenOutOfOrder) {
   const std::vector<std::int64_t> lengths = {9, 1, 9, 1, 0, 2, 5, 3, 8};
   std::vector<std::int64_t> sorted = expected(lengths, 1, 1);
   const Dataset dataset =
@@ -153,11 +154,11 @@ TEST(Interleave, OutOfOrderEachElementStillComesOnce) {
     expect_ids_differ(elements);
     std::vector<std::int64_t> numbers = numbers_of(elements);
     std::ranges::sort(numbers);
-    EXPECT_EQ(numbers, sorted) << "behind " << k;
+    EXPECT_EQ(numbers, sorted) << "after " << k;
   }
 }
 
-TEST(Interleave, ErrorsArriveInTheirPlaceAndStay) {
+TEST(Interleave, ErrorsArriveInOrderAndRepeat) {
   for (const int parallel : {1, 3}) {
     const auto failing = [](const Element& element) {
       const std::int64_t n = element[0].values<std::int64_t>()[0];
@@ -178,7 +179,7 @@ TEST(Interleave, ErrorsArriveInTheirPlaceAndStay) {
   }
 }
 
-TEST(Interleave, AnErrorInsideIsNotLostAndNothingBeforeItIs) {
+TEST(Interleave, AnInnerErrorLosesNoElement) {
   for (const int parallel : {1, 2, 4}) {
     std::atomic<bool> repaired = false;
     const auto failing = [&](const Element& element) {
@@ -198,7 +199,7 @@ TEST(Interleave, AnErrorInsideIsNotLostAndNothingBeforeItIs) {
     EXPECT_EQ(numbers_of(rest_of(*iterator, 5)), std::vector(all.begin(), all.begin() + 5));
     EXPECT_THROW(iterator->next(), DataError);
     EXPECT_THROW(iterator->next(), DataError);
-    if (parallel == 1) continue;  // the plain map below has passed over it by itself
+    if (parallel == 1) continue;  // the sequential map below has already skipped the element
     repaired = true;
     const auto restored = dataset.iterator();
     restored->restore(iterator->save());
@@ -206,7 +207,7 @@ TEST(Interleave, AnErrorInsideIsNotLostAndNothingBeforeItIs) {
   }
 }
 
-TEST(Interleave, AnErrorOutsideComesBehindWhatWasOpenedBefore) {
+TEST(Interleave, AnOuterErrorComesAfterTheElementsOpenedBeforeIt) {
   const Dataset outer = Dataset::range(5).map(
       [](const Element& element) {
         if (element[0].values<std::int64_t>()[0] == 2) fail<DataError>("cannot be listed");
@@ -222,7 +223,7 @@ TEST(Interleave, AnErrorOutsideComesBehindWhatWasOpenedBefore) {
   }
 }
 
-TEST(Interleave, CanBeDroppedAtAnyMoment) {
+TEST(Interleave, CanBeDestroyedAtAnyMoment) {
   const std::vector<std::int64_t> lengths = {9, 1, 9, 1, 0, 2, 5, 3};
   const std::vector<std::int64_t> all = expected(lengths, 3, 1);
   auto running = std::make_shared<std::atomic<int>>(0);
@@ -243,15 +244,15 @@ TEST(Interleave, CanBeDroppedAtAnyMoment) {
     const auto end = all.begin() + static_cast<std::ptrdiff_t>(std::min(taken, all.size()));
     EXPECT_EQ(numbers_of(rest_of(*iterator, taken)), std::vector(all.begin(), end));
     iterator.reset();
-    EXPECT_EQ(*running, 0) << "dropped behind " << taken << ", a function runs on";
+    EXPECT_EQ(*running, 0) << "destroyed after " << taken << ", but a function still runs";
   }
-  EXPECT_EQ(numbers_of(*dataset), all) << "the data set itself is as it was";
+  EXPECT_EQ(numbers_of(*dataset), all) << "the data set has not changed";
   running.reset();
   dataset.reset();
-  EXPECT_TRUE(held.expired()) << "somebody still holds the function";
+  EXPECT_TRUE(held.expired()) << "the function is still held";
 }
 
-TEST(Interleave, IsMeasuredAsOneHoweverManyAreOpened) {
+TEST(Interleave, IsReportedAsOneStageHoweverManyAreOpen) {
   const auto iterator = interleaved({5, 5, 5, 5}, {.cycle = 2, .parallel = 2}).iterator();
   rest_of(*iterator);
   const PipelineReport report = iterator->report();
@@ -261,7 +262,7 @@ TEST(Interleave, IsMeasuredAsOneHoweverManyAreOpened) {
   EXPECT_EQ(items["map"], 20) << report.text();
 }
 
-TEST(Interleave, WhatCannotBeIsRefused) {
+TEST(Interleave, InvalidArgumentsAreRefused) {
   const auto function = numbers_from({1});
   EXPECT_THROW(Dataset::range(1).interleave(nullptr), UsageError);
   EXPECT_THROW(Dataset::range(1).interleave(function, {.cycle = 0}), UsageError);

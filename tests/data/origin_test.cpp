@@ -1,4 +1,4 @@
-// Errors in what is done to records name the file and the record, whatever came in between.
+// Errors in later stages name the file and the record, whatever stages are in between.
 #include <gtest/gtest.h>
 
 #include "data/files.h"
@@ -35,7 +35,7 @@ Element no_b3(const Element& element) {
 
 const MapOptions kMap{.spec = {{DType::U8, {2}, true}}, .parallel = 2, .name = "judge"};
 
-TEST_F(Origin, OfARecordIsNamedAfterShufflesCachesAndTurns) {
+TEST_F(Origin, OfARecordIsNamedAfterShufflesCachesAndInterleaves) {
   const std::vector<fs::path> files{lines("a", 5), lines("b", 6)};
   const std::string expected =
       fmt::format("[map judge] {}: record 3: it is unlucky", files[1].string());
@@ -52,7 +52,7 @@ TEST_F(Origin, OfARecordIsNamedAfterShufflesCachesAndTurns) {
   }
 }
 
-// Bytes hold the name of a file once, however many elements of it lie in the buffer.
+// A saved position holds a file's name once, however many of its elements are in the buffer.
 TEST_F(Origin, OfARecordInARestoredShuffleBufferIsStillNamed) {
   const std::vector<fs::path> files{lines("a", 5), lines("b", 6)};
   const Dataset shuffled = read_text_lines(files).shuffle({.buffer = 20, .seed = 3});
@@ -62,7 +62,7 @@ TEST_F(Origin, OfARecordInARestoredShuffleBufferIsStillNamed) {
     return element;
   };
   MapOptions options = kMap;
-  options.parallel = 1;  // a position is that of the buffer, not of one some elements ago
+  options.parallel = 1;  // so that the position is that of the buffer now, not some elements ago
   const Dataset dataset = shuffled.map(not_the_last, options);
   const auto iterator = dataset.iterator();
   ASSERT_EQ(rest_of(*iterator, 2).size(), 2u);
@@ -80,7 +80,7 @@ TEST_F(Origin, OfARecordInARestoredShuffleBufferIsStillNamed) {
                         last.sample.record));
 }
 
-TEST_F(Origin, OfWhatACacheFileKeepsIsItsRecord) {
+TEST_F(Origin, OfACachedElementIsItsRecordInTheCacheFile) {
   const Dataset records = read_text_lines({lines("b", 6)}).cache(folder_ / "kept");
   all_of(records);
   const std::string message = message_of<DataError>([&] { all_of(records.map(no_b3, kMap)); });
@@ -111,7 +111,7 @@ TEST_F(Origin, OfADamagedImageInATfrecordIsNamedOnce) {
                                   ": record 2: [decode_jpeg] the image: "))
       << message;
 
-  // What cannot be parsed is named by the parser; once is enough.
+  // A parse error already names the file and the record, and does so only once.
   std::string broken;
   append_tfrecord(broken, "no example");
   testing::write_bytes(file, broken);

@@ -1,4 +1,4 @@
-// Memory that runs out in a thread of the pipeline is an error of next(), which names the stage.
+// If memory runs out in a thread of the pipeline, next() throws an error that names the stage.
 #include <gtest/gtest.h>
 
 #include <new>
@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Memory that ends after so many blocks.
+// A device whose memory is exhausted after the given number of blocks.
 class SmallDevice final : public Device {
  public:
   explicit SmallDevice(int blocks) : blocks_(blocks) {}
@@ -19,8 +19,8 @@ class SmallDevice final : public Device {
   const std::string& name() const override { return name_; }
   std::unique_ptr<Stream> make_stream() override { return host().make_stream(); }
   std::unique_ptr<Event> make_event(bool timed) override { return host().make_event(timed); }
-  void enter() override {}
-  void settle() override {}
+  void make_current() override {}
+  void pin_thread() override {}
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     host().copy(to, from, bytes);
   }
@@ -37,12 +37,12 @@ class SmallDevice final : public Device {
   std::atomic<int> blocks_;
 };
 
-std::string message_behind(const Dataset& dataset, std::size_t elements,
-                           const IteratorOptions& options = {}) {
+std::string message_after(const Dataset& dataset, std::size_t elements,
+                          const IteratorOptions& options = {}) {
   const auto iterator = dataset.iterator(options);
   EXPECT_EQ(rest_of(*iterator, elements).size(), elements);
   const std::string message = message_of<UsageError>([&] { iterator->next(); });
-  // It is at its end: the same comes again.
+  // The iterator is at its end and repeats the error.
   EXPECT_EQ(message_of<UsageError>([&] { iterator->next(); }), message);
   return message;
 }
@@ -52,23 +52,22 @@ Element without_memory(const Element& element) {
   return element;
 }
 
-TEST(OutOfMemory, InAFunctionNamesItsStageOnAnyThreads) {
+TEST(OutOfMemory, InAFunctionNamesItsStageOnAnyThread) {
   for (const int threads : {1, 3}) {
     for (const OnError on_error : {OnError::Raise, OnError::Skip}) {
       const Dataset mapped = Dataset::range(9).map(
           without_memory, {.parallel = threads, .on_error = on_error, .name = "decode"});
       for (const Dataset& dataset : {mapped, mapped.prefetch(2), mapped.batch(1).prefetch(1)}) {
-        const std::string message = message_behind(dataset.with_budget({.cores = 3}), 5);
-        EXPECT_TRUE(
-            contains(message, "[map decode] sample 5 of epoch 0: there is not enough memory"))
+        const std::string message = message_after(dataset.with_budget({.cores = 3}), 5);
+        EXPECT_TRUE(contains(message, "[map decode] sample 5 of epoch 0: out of memory"))
             << message;
       }
     }
   }
 }
 
-// A device words it as an error of the caller's, of which others are passed over.
-TEST(OutOfMemory, OfADeviceIsNoDamagedSample) {
+// A device reports it as a UsageError; OnError::Skip skips those, but not this one.
+TEST(OutOfMemory, OfADeviceIsNotADamagedSample) {
   const auto refused = [](const Element& element) {
     if (element.front().item() == 5) fail<MemoryError>("[device] cpu:0: 70 MiB were asked for");
     return element;
@@ -80,12 +79,12 @@ TEST(OutOfMemory, OfADeviceIsNoDamagedSample) {
     MapOptions with = options;
     with.parallel = threads;
     const Dataset mapped = Dataset::range(9).map(refused, with);
-    EXPECT_EQ(message_behind(mapped.with_budget({.cores = 3}), 5), expected);
-    EXPECT_EQ(message_behind(mapped.prefetch(2), 5), expected);
+    EXPECT_EQ(message_after(mapped.with_budget({.cores = 3}), 5), expected);
+    EXPECT_EQ(message_after(mapped.prefetch(2), 5), expected);
   }
   const Predicate predicate = [&](const Element& element) { return !refused(element).empty(); };
   const Dataset filtered = Dataset::range(9).filter(predicate, {.on_error = OnError::Skip});
-  EXPECT_TRUE(contains(message_behind(filtered, 5), "[filter] sample 5 of epoch 0: [device]"));
+  EXPECT_TRUE(contains(message_after(filtered, 5), "[filter] sample 5 of epoch 0: [device]"));
 }
 
 TEST(OutOfMemory, InAGeneratorAndInAFilterNamesThem) {
@@ -96,13 +95,13 @@ TEST(OutOfMemory, InAGeneratorAndInAFilterNamesThem) {
     };
   };
   const GeneratorOptions options{.spec = {{DType::I64, {}}}, .name = "ideas"};
-  EXPECT_TRUE(contains(message_behind(Dataset::from_generator(generator, options).prefetch(2), 2),
+  EXPECT_TRUE(contains(message_after(Dataset::from_generator(generator, options).prefetch(2), 2),
                        "[generator ideas]"));
   const Predicate predicate = [](const Element&) -> bool { throw std::bad_alloc(); };
-  EXPECT_TRUE(contains(message_behind(Dataset::range(3).filter(predicate), 0), "[filter]"));
+  EXPECT_TRUE(contains(message_after(Dataset::range(3).filter(predicate), 0), "[filter]"));
 }
 
-// The place for an element is asked for by whichever thread makes it.
+// The memory for an element is requested by the thread that computes it.
 TEST(OutOfMemory, ForTheRowsOfBatchesNamesTheStageThatWritesThem) {
   const WriteFunction write = [](const Element& element, RandomSequence&, std::span<Tensor> to) {
     to[0].copy_from(element[0]);
@@ -115,10 +114,10 @@ TEST(OutOfMemory, ForTheRowsOfBatchesNamesTheStageThatWritesThem) {
             .prefetch(2)
             .with_budget({.cores = 3});
     SmallDevice none(0);
-    const std::string message = message_behind(dataset, 0, {.memory = &none});
+    const std::string message = message_after(dataset, 0, {.memory = &none});
     EXPECT_TRUE(contains(message, "memory")) << message;
     EXPECT_TRUE(contains(message, "write") || contains(message, "batch")) << message;
-    // What was assembled before is given; how much that is, is the threads' affair.
+    // Batches assembled before are still delivered; how many depends on the threads.
     SmallDevice some(3);
     const auto iterator = dataset.iterator({.memory = &some});
     std::vector<Element> held;

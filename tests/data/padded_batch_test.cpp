@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-// Element i: a f32 matrix of i % 3 + 1 rows and i % 4 columns, counting up from i, and the i64 i.
+// Element i: an f32 matrix of i % 3 + 1 rows and i % 4 columns, counting up from i, and the i64 i.
 Dataset matrices(std::int64_t count) {
   const std::vector<ElementSpec> spec = {{DType::F32, {3, 3}, true}, {DType::I64, {}}};
   return Dataset::range(count).map(
@@ -20,7 +20,7 @@ Dataset matrices(std::int64_t count) {
       {.spec = spec});
 }
 
-// What a batch of matrices() must hold, element by element.
+// Expects a batch of matrices() to hold `rows`, padded to (height, width).
 void expect_batch(const Element& batch, const std::vector<Element>& rows, std::int64_t height,
                   std::int64_t width, float padding) {
   ASSERT_EQ(batch[0].shape(), (Shape{std::ssize(rows), height, width}));
@@ -41,7 +41,7 @@ void expect_batch(const Element& batch, const std::vector<Element>& rows, std::i
   EXPECT_EQ(batch.sample, rows[0].sample);
 }
 
-TEST(PaddedBatch, FillsUpToTheLargestOfTheBatch) {
+TEST(PaddedBatch, PadsToTheLargestOfTheBatch) {
   const std::vector<Element> rows = all_of(matrices(11));
   const std::vector<Element> batches = all_of(matrices(11).padded_batch(4));
   ASSERT_EQ(batches.size(), 3u);
@@ -59,7 +59,7 @@ TEST(PaddedBatch, FillsUpToTheLargestOfTheBatch) {
   }
 }
 
-TEST(PaddedBatch, FillsUpToTheShapesAndWithTheValuesGiven) {
+TEST(PaddedBatch, PadsToTheGivenShapesWithTheGivenValues) {
   const Dataset dataset = matrices(6).padded_batch(
       4, {.shapes = {{3, 5}, {}}, .values = {-1.5, 0}, .drop_remainder = true});
   const std::vector<Element> rows = all_of(matrices(4));
@@ -72,13 +72,13 @@ TEST(PaddedBatch, FillsUpToTheShapesAndWithTheValuesGiven) {
   EXPECT_TRUE(matrices(6).padded_batch(4).element_spec()[0].varies);
 }
 
-TEST(PaddedBatch, PositionsHold) {
+TEST(PaddedBatch, SavedPositionsAreExact) {
   expect_positions_hold("padded", matrices(11).padded_batch(3));
   expect_positions_hold("padded, shuffled",
                         matrices(11).shuffle({.buffer = 5, .seed = 3}).padded_batch(2).prefetch(1));
 }
 
-TEST(PaddedBatch, AHeldBatchIsNotWrittenOver) {
+TEST(PaddedBatch, AHeldBatchIsNotOverwritten) {
   const Dataset dataset = matrices(40).padded_batch(2);
   const auto iterator = dataset.iterator();
   std::vector<Element> held;
@@ -86,7 +86,7 @@ TEST(PaddedBatch, AHeldBatchIsNotWrittenOver) {
   EXPECT_TRUE(same_elements(held, all_of(dataset)));
 }
 
-TEST(PaddedBatch, WhatDoesNotFitIsShownAndNotLost) {
+TEST(PaddedBatch, AnElementThatDoesNotFitIsNamedAndNotLost) {
   EXPECT_THROW(matrices(6).padded_batch(0), UsageError);
   EXPECT_THROW(matrices(6).padded_batch(2, {.shapes = {{3, 5}}}), UsageError);
   EXPECT_THROW(matrices(6).padded_batch(2, {.shapes = {{3}, {}}}), UsageError);
@@ -105,7 +105,7 @@ TEST(PaddedBatch, WhatDoesNotFitIsShownAndNotLost) {
   EXPECT_THROW(restored->next(), UsageError);
 }
 
-TEST(PaddedBatch, EqualExtentsGiveWhatBatchGives) {
+TEST(PaddedBatch, EqualExtentsGiveTheSameAsBatch) {
   const Dataset dataset =
       datasets::synthetic({{DType::U8, {5, 3}}, {DType::F64, {2}}}, {.count = 10});
   EXPECT_TRUE(same_elements(all_of(dataset.padded_batch(4)), all_of(dataset.batch(4))));

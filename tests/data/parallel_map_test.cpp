@@ -1,5 +1,5 @@
-// map on several threads: the same elements in the same order, errors at their place, nothing left
-// behind, rows written straight into batches.
+// map on several threads: the same elements and errors in the same order, no leaks, and rows that
+// are written straight into batches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::vector<double> all(const Dataset& dataset, std::uint64_t epoch = 0) {
   return all(*dataset.iterator(epoch));
 }
 
-// Takes a time that differs from element to element.
+// Takes a different time for each element.
 Element squared(const Element& element) {
   const auto value = element.front().values<std::int64_t>()[0];
   volatile std::int64_t spin = value * 7919 % 1000;
@@ -60,7 +60,7 @@ TEST(ParallelMap, WithoutOrderGivesEveryElementOnce) {
   EXPECT_EQ(values, expected);
 }
 
-TEST(ParallelMap, RandomNumbersDependOnSeedEpochAndSampleAlone) {
+TEST(ParallelMap, RandomNumbersDependOnlyOnSeedEpochAndSample) {
   const auto drawn = [](const Element&, RandomSequence& random) -> Element {
     return {Tensor::scalar(random.uniform())};
   };
@@ -71,7 +71,7 @@ TEST(ParallelMap, RandomNumbersDependOnSeedEpochAndSampleAlone) {
   EXPECT_NE(all(numbers(64).map(drawn, {.seed = 4})), expected);
   EXPECT_NE(all(plain, 1), expected);
 
-  // Whatever the order of the samples, each has its own number.
+  // A sample's random number does not depend on the order of the samples.
   std::vector<double> shuffled = all(numbers(64).shuffle({.seed = 9}).map(drawn, {.seed = 3}));
   EXPECT_NE(shuffled, expected);
   std::vector<double> sorted = expected;
@@ -79,7 +79,7 @@ TEST(ParallelMap, RandomNumbersDependOnSeedEpochAndSampleAlone) {
   std::ranges::sort(shuffled);
   EXPECT_EQ(shuffled, sorted);
 
-  // Rounds of repeat are epochs, and draw anew.
+  // Each round of repeat is an epoch with new random numbers.
   const std::vector<double> twice = all(numbers(64).repeat(2).map(drawn, {.seed = 3}));
   ASSERT_EQ(twice.size(), 128u);
   EXPECT_EQ(std::set<double>(twice.begin(), twice.end()).size(), 128u);
@@ -91,7 +91,7 @@ Element odd_numbers_are_broken(const Element& element) {
   return element;
 }
 
-TEST(ParallelMap, AnErrorComesInItsPlaceAndNamesStageAndSample) {
+TEST(ParallelMap, AnErrorComesInOrderAndNamesStageAndSample) {
   for (const int threads : {1, 4}) {
     const Dataset broken = numbers(10).map(
         [](const Element& element) {
@@ -114,7 +114,7 @@ TEST(ParallelMap, AnErrorComesInItsPlaceAndNamesStageAndSample) {
   }
 }
 
-TEST(ParallelMap, PassesOverErrorsWhereAskedAndListsThem) {
+TEST(ParallelMap, SkipsAndListsErrorsOnRequest) {
   for (const int threads : {1, 4}) {
     const Dataset patched =
         numbers(20).map(odd_numbers_are_broken, {.parallel = threads, .on_error = OnError::Skip});
@@ -128,7 +128,7 @@ TEST(ParallelMap, PassesOverErrorsWhereAskedAndListsThem) {
   }
 }
 
-TEST(ParallelMap, WhatAUsersFunctionThrowsIsADataError) {
+TEST(ParallelMap, AnExceptionOfAUsersFunctionIsADataError) {
   const Dataset broken =
       numbers(3).map([](const Element&) -> Element { throw std::runtime_error("no such thing"); },
                      {.spec = {{DType::I64, {}}}, .parallel = 2});
@@ -140,7 +140,7 @@ TEST(ParallelMap, WhatAUsersFunctionThrowsIsADataError) {
   }
 }
 
-TEST(ParallelMap, AnIteratorCanGoInTheMiddle) {
+TEST(ParallelMap, AnIteratorCanBeDestroyedMidway) {
   std::atomic<int> running = 0;
   std::atomic<int> most = 0;
   for (int given = 0; given < 20; ++given) {
@@ -164,7 +164,7 @@ TEST(ParallelMap, AnIteratorCanGoInTheMiddle) {
 }
 
 TEST(ParallelMap, SeveralCallsRunAtOnce) {
-  // Each call waits until the other one is there as well: one at a time would never end.
+  // Each call waits for the other one: one at a time would deadlock.
   std::latch both(2);
   const Dataset pair = numbers(2).map(
       [&](const Element& element) {
@@ -175,7 +175,7 @@ TEST(ParallelMap, SeveralCallsRunAtOnce) {
   EXPECT_EQ(all(pair.with_budget({.cores = 2})).size(), 2u);
 }
 
-// Writes the number into three floats, and says where they were.
+// Writes the number into three floats and records their address.
 WriteFunction tripled(std::set<const std::byte*>* written, std::mutex* mutex) {
   return [=](const Element& element, RandomSequence&, std::span<Tensor> to) {
     const auto value = static_cast<float>(element.front().values<std::int64_t>()[0]);
@@ -234,7 +234,7 @@ TEST(ParallelMap, BatchesStayFullWhenRowsAreMissing) {
   }
 }
 
-TEST(ParallelMap, ASavedPositionIsExactWhateverIsUnderWay) {
+TEST(ParallelMap, ASavedPositionIsExactWhateverIsInFlight) {
   const auto pipeline = [](int threads, bool ordered) {
     return numbers(60)
         .shuffle({.buffer = 16, .seed = 5})
@@ -265,7 +265,7 @@ TEST(ParallelMap, ASavedPositionIsExactWhateverIsUnderWay) {
           << given << " batches, " << threads << " threads";
     }
   }
-  // Without an order, nothing is lost and nothing comes twice.
+  // Without an order, nothing is lost or repeated.
   for (std::size_t given = 0; given <= 15; ++given) {
     const std::unique_ptr<Iterator> iterator = pipeline(3, false).iterator(2);
     std::vector<std::int64_t> values;
@@ -309,7 +309,7 @@ TEST(ParallelMap, WithoutOrderPositionsAreExactOverBatchesToo) {
   }
 }
 
-TEST(ParallelMap, RowsAreInPlaceBehindRepeatAndTakeAsWell) {
+TEST(ParallelMap, RowsAreWrittenInPlaceThroughRepeatAndTakeToo) {
   std::set<const std::byte*> written;
   std::mutex mutex;
   const Dataset rows =

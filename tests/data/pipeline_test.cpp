@@ -1,4 +1,4 @@
-// What every pipeline must do, whatever it is made of.
+// What every pipeline must do, whatever its stages.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -91,7 +91,7 @@ bool same(const std::vector<Element>& a, std::span<const Element> b) {
   });
 }
 
-TEST(Pipeline, APositionSavedAnywhereGivesTheSameRest) {
+TEST(Pipeline, APositionSavedAnywhereGivesTheSameRemainingElements) {
   for (const auto& [name, dataset] : cases()) {
     for (const std::uint64_t epoch : {0, 5}) {
       const std::vector<Element> all = rest_of(*dataset.iterator(epoch));
@@ -103,7 +103,7 @@ TEST(Pipeline, APositionSavedAnywhereGivesTheSameRest) {
         restored->restore(position);
         const auto once_more = dataset.iterator();
         once_more->restore(restored->save());
-        EXPECT_TRUE(same(rest_of(*once_more), rest)) << name << " saved anew, at " << k;
+        EXPECT_TRUE(same(rest_of(*once_more), rest)) << name << " saved again, at " << k;
         EXPECT_TRUE(same(rest_of(*restored), rest)) << name << " at " << k;
         restored->restore(position);
         EXPECT_TRUE(same(rest_of(*restored), rest)) << name << " again, at " << k;
@@ -114,7 +114,7 @@ TEST(Pipeline, APositionSavedAnywhereGivesTheSameRest) {
   }
 }
 
-// Records of different lengths through a shuffle buffer, as TFRecord files give them.
+// Records of different lengths in a shuffle buffer, like those of TFRecord files.
 Dataset shuffled_records() {
   return Dataset::range(50)
       .map([](const Element& number) {
@@ -128,7 +128,7 @@ Dataset shuffled_records() {
       .shuffle({.buffer = 20, .seed = 3});
 }
 
-TEST(Pipeline, ElementsOfAShuffleBufferLieBesideThePositionWithoutACopy) {
+TEST(Pipeline, ElementsOfAShuffleBufferAreSavedAsTensorsWithoutACopy) {
   const auto iterator = shuffled_records().iterator();
   for (int i = 0; i < 7; ++i) iterator->next();
   const IteratorState state = iterator->save_state();
@@ -144,7 +144,7 @@ TEST(Pipeline, ElementsOfAShuffleBufferLieBesideThePositionWithoutACopy) {
   EXPECT_TRUE(same(rest_of(*restored), rest));
 }
 
-TEST(Pipeline, AStateWhoseValuesAreFewerOrElsewhereIsRefused) {
+TEST(Pipeline, AStateWithMissingOrMisplacedValuesIsRefused) {
   const auto iterator = shuffled_records().iterator();
   iterator->next();
   const IteratorState whole = iterator->save_state();
@@ -196,8 +196,8 @@ TEST(Pipeline, APositionWithAnyByteChangedIsRefusedOrGivesElements) {
   all.push_back({"records", shuffled_records()});
   for (const auto& [name, dataset] : all) {
     const std::string_view text(name);
-    if (text == "repeatForEver") continue;  // may be far on in it
-    // Threads take long to come and go; what they hand on is restored by the stages before.
+    if (text == "repeatForEver") continue;  // a damaged position may be far ahead
+    // Starting threads takes too long; other stages restore what prefetch passes on.
     if (text.find("refetch") != std::string_view::npos || text == "everything") continue;
     const auto iterator = dataset.iterator();
     for (int i = 0; i < 3; ++i) iterator->next();
@@ -220,23 +220,23 @@ TEST(Pipeline, APositionWithAnyByteChangedIsRefusedOrGivesElements) {
   }
 }
 
-// A row number below zero would be a place before the table.
-TEST(Pipeline, AShuffleBufferWithRowsThatAreNotThereIsRefused) {
+// A negative row number would address memory before the table.
+TEST(Pipeline, AShuffleBufferWithInvalidRowsIsRefused) {
   const Dataset dataset = numbers(10).shuffle({.buffer = 4, .seed = 7});
   const auto iterator = dataset.iterator();
   iterator->next();
   IteratorState state = iterator->save_state();
   const auto restored = dataset.iterator();
-  // The four row numbers are the words after their count, before the input's own position.
+  // The four row numbers follow their count and precede the input's position.
   std::string count(8, '\0');
   count[0] = 4;
   const std::size_t place = state.bytes.rfind(count);
   ASSERT_NE(place, std::string::npos);
-  state.bytes[place + 15] = '\x80';  // the sign of the first
+  state.bytes[place + 15] = '\x80';  // the sign of the first row number
   EXPECT_THROW(restored->restore_state(state), UsageError);
 }
 
-TEST(Pipeline, ABatchTakesMemoryForTheElementsThatThereAreAlone) {
+TEST(Pipeline, ABatchTakesMemoryOnlyForExistingElements) {
   constexpr std::int64_t kHuge = 1'000'000'000'000'000;
   const std::vector<Element> one = rest_of(*numbers(10).batch(kHuge).iterator());
   ASSERT_EQ(one.size(), 1u);
@@ -245,7 +245,7 @@ TEST(Pipeline, ABatchTakesMemoryForTheElementsThatThereAreAlone) {
   EXPECT_EQ(rest_of(*numbers(10).repeat(2).batch(kHuge).iterator())[0][0].shape()[0], 20);
 }
 
-TEST(Pipeline, CardinalityAndSpecAreWhatIterationGives) {
+TEST(Pipeline, CardinalityAndSpecMatchTheElements) {
   for (const auto& [name, dataset] : cases()) {
     const std::vector<Element> all = rest_of(*dataset.iterator());
     if (dataset.cardinality()) {
@@ -280,7 +280,7 @@ TEST(Pipeline, BatchesWrittenToTheCallersMemoryAreTheSame) {
   }
 }
 
-TEST(Pipeline, TwoIteratorsDoNotDisturbEachOther) {
+TEST(Pipeline, TwoIteratorsAreIndependent) {
   for (const auto& [name, dataset] : cases()) {
     const auto all = rest_of(*dataset.iterator());
     const auto first = dataset.iterator();
@@ -300,7 +300,7 @@ TEST(Pipeline, AnIteratorOutlivesItsDataset) {
   EXPECT_EQ(rest_of(*iterator).size(), 20u);
 }
 
-TEST(Pipeline, PositionsGoFromPrefetchedToPlainAndBack) {
+TEST(Pipeline, PositionsMoveBetweenPrefetchedAndPlainPipelines) {
   const Dataset plain = numbers(10).shuffle({.buffer = 4, .seed = 3}).batch(3);
   const Dataset prefetched =
       numbers(10).prefetch(2).shuffle({.buffer = 4, .seed = 3}).prefetch(2).batch(3).prefetch();

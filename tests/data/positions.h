@@ -1,5 +1,5 @@
-// What every data set must do: give the same elements, sample ids included, from a position saved
-// anywhere, whatever the number of threads.
+// Checks what every data set must do: from a position saved anywhere, give the same elements and
+// sample ids, whatever the number of threads.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ inline Element copy_of(const Element& element) {
   return copy;
 }
 
-// Up to `most` of what an iterator still gives.
+// Up to `most` of the remaining elements of an iterator.
 inline std::vector<Element> rest_of(Iterator& iterator, std::size_t most = 1'000'000) {
   std::vector<Element> elements;
   while (elements.size() < most) {
@@ -46,7 +46,7 @@ inline bool same_elements(std::span<const Element> a, std::span<const Element> b
   return std::ranges::equal(a, b, same_element);
 }
 
-// Data sets that differ in their threads alone, with a name for messages.
+// Data sets that differ only in their number of threads, with a name for messages.
 struct Variants {
   std::string name;
   std::vector<Dataset> datasets;
@@ -59,8 +59,8 @@ inline Variants on_any_cores(std::string name, const Dataset& dataset) {
            dataset.with_budget({.cores = 3})}};
 }
 
-// All variants give the same; a position saved behind every `stride`-th element of one gives the
-// same rest in the next one.
+// Expects all variants to give the same elements, and a position saved after every `stride`-th
+// element of one to give the same remaining elements in the next one.
 inline void expect_positions_hold(const Variants& variants, std::uint64_t epoch = 0,
                                   std::size_t stride = 1) {
   const std::vector<Dataset>& datasets = variants.datasets;
@@ -80,15 +80,15 @@ inline void expect_positions_hold(const Variants& variants, std::uint64_t epoch 
       restored->restore(position);
       const std::size_t some = std::min<std::size_t>(3, all.size() - k);
       ASSERT_TRUE(same_elements(rest_of(*restored, some), std::span(all).subspan(k, some)))
-          << variants.name << ", from " << from << " to " << to << ", behind " << k;
-      // And once more from there, so that positions of restored iterators are tried as well.
+          << variants.name << ", from " << from << " to " << to << ", after " << k;
+      // Save and restore once more, to check positions of restored iterators as well.
       auto again = datasets[from].iterator();
       again->restore(restored->save());
       ASSERT_TRUE(same_elements(rest_of(*again), std::span(all).subspan(k + some)))
-          << variants.name << ", from " << to << " to " << from << ", behind " << k + some;
+          << variants.name << ", from " << to << " to " << from << ", after " << k + some;
       ASSERT_TRUE(same_elements(rest_of(*restored), std::span(all).subspan(k + some)))
-          << variants.name << ", from " << from << " to " << to << ", behind " << k + some;
-      // Go on in the other one, from the same position with its elements beside it.
+          << variants.name << ", from " << from << " to " << to << ", after " << k + some;
+      // Continue in the other variant from the same position, with its elements as tensors.
       iterator = datasets[to].iterator();
       iterator->restore_state(state);
       from = to;
@@ -131,7 +131,7 @@ inline std::vector<std::int64_t> count_up(std::int64_t count, std::int64_t from 
   return numbers;
 }
 
-// The message of an E; empty, with a failure, where there is none.
+// The message of the E that a call throws; empty, with a failure, if it throws none.
 template <class E>
 std::string message_of(const std::function<void()>& call) {
   try {

@@ -1,5 +1,5 @@
-// Pipelines of transformations drawn at random: whatever is put upon whatever, positions hold, ids
-// differ, and the number of threads changes nothing.
+// Pipelines of random transformations: saved positions are exact, ids differ, and the number of
+// threads changes nothing.
 #include <gtest/gtest.h>
 
 #include "data/positions.h"
@@ -112,7 +112,7 @@ class Drawn {
         };
         dataset_ = dataset_.take(12).interleave(
             inner, {.cycle = static_cast<int>(some(3)), .block = some(2), .parallel = parallel()});
-        // Nothing to interleave leaves nothing to go on with.
+        // An empty interleave has no element spec, so nothing could follow it.
         if (dataset_.element_spec().empty()) dataset_ = Dataset::range(2);
         break;
       }
@@ -175,7 +175,7 @@ class Drawn {
   Dataset dataset_;
 };
 
-TEST(RandomPipelines, PositionsHoldForAnyNumberOfThreads) {
+TEST(RandomPipelines, SavedPositionsAreExactForAnyNumberOfThreads) {
   TemporaryFolder folder;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     Variants variants;

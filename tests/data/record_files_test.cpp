@@ -19,7 +19,7 @@ class RecordFiles : public ::testing::Test {
  protected:
   fs::path file(const std::string& name) const { return folder_ / name; }
 
-  // A file of Examples with an integer "n" from `first` on.
+  // A file of Examples with an integer "n" that counts up from `first`.
   fs::path examples(const std::string& name, std::int64_t first, std::int64_t count) const {
     std::string bytes;
     for (std::int64_t n = first; n < first + count; ++n) {
@@ -35,7 +35,7 @@ class RecordFiles : public ::testing::Test {
 
 const std::vector<FeatureSpec> kNumber{{.name = "n", .dtype = DType::I64}};
 
-TEST_F(RecordFiles, AreReadOneBehindTheOtherOrInTurns) {
+TEST_F(RecordFiles, AreReadOneAfterTheOtherOrInterleaved) {
   const std::vector<fs::path> files{examples("a.tfrecord", 0, 5), examples("b.tfrecord.gz", 5, 7),
                                     examples("c.tfrecord", 12, 0), examples("d.tfrecord", 12, 8)};
   EXPECT_EQ(numbers_of(read_examples(files, kNumber)), count_up(20));
@@ -51,7 +51,7 @@ TEST_F(RecordFiles, AreReadOneBehindTheOtherOrInTurns) {
   expect_ids_differ(all_of(read_examples(files, kNumber, {.cycle = 2})));
 }
 
-TEST_F(RecordFiles, GoOnFromASavedPosition) {
+TEST_F(RecordFiles, ContinueFromASavedPosition) {
   const std::vector<fs::path> files{examples("a.tfrecord", 0, 5), examples("b.tfrecord.gz", 5, 7),
                                     examples("d.tfrecord", 12, 8)};
   expect_positions_hold("in order", read_examples(files, kNumber));
@@ -100,7 +100,7 @@ TEST_F(RecordFiles, DamageNamesFileRecordAndStage) {
   EXPECT_TRUE(contains(message_of<DataError>([&] { all_of(read_tfrecords({missing})); }),
                        "missing.tfrecord"));
 
-  // Passed over, counted and listed, where asked.
+  // With OnError::Skip, errors are skipped, counted and listed.
   for (const int cycle : {1, 2}) {
     const auto iterator =
         read_examples({good, missing, bad}, kNumber, {.cycle = cycle, .on_error = OnError::Skip})
@@ -115,7 +115,7 @@ TEST_F(RecordFiles, DamageNamesFileRecordAndStage) {
         << report.text();
   }
 
-  // Positions count what is given, not what is passed over.
+  // Positions count elements that are given, not those that are skipped.
   expect_positions_hold("damaged",
                         read_examples({good, missing, bad}, kNumber, {.on_error = OnError::Skip}));
 
@@ -133,7 +133,7 @@ TEST_F(RecordFiles, DamageNamesFileRecordAndStage) {
                        "d.txt.gz"));
 }
 
-TEST_F(RecordFiles, AFolderWithoutSuchFilesIsSaid) {
+TEST_F(RecordFiles, AFolderWithoutSuchFilesIsAnError) {
   examples("a.tfrecord", 0, 1);
   EXPECT_EQ(files_in(folder_, {".tfrecord", ".tfrecord.gz"}).size(), 1u);
   EXPECT_TRUE(contains(message_of<DataError>([&] { files_in(folder_, {".csv"}); }), ".csv"));

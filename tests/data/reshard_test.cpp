@@ -1,4 +1,4 @@
-// An epoch begun by n shards and finished by m.
+// An epoch that n shards begin and m shards finish.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -57,7 +57,7 @@ void expect_each_once(const Seen& seen) {
   for (const auto& [value, times] : seen) EXPECT_EQ(times, 1) << "sample " << value;
 }
 
-TEST(Reshard, EverySampleIsSeenOnceWhateverTheNumbersOfShards) {
+TEST(Reshard, EverySampleIsSeenOnceWhateverTheNumberOfShards) {
   for (const std::int64_t before : {1, 2, 3, 5}) {
     for (const std::int64_t after : {1, 2, 4, 7}) {
       for (const int steps : {0, 1, 2, 5, 40}) {
@@ -78,7 +78,7 @@ TEST(Reshard, EverySampleIsSeenOnceWhateverTheNumbersOfShards) {
   }
 }
 
-TEST(Reshard, CanBeDoneAgainAndSavedInBetween) {
+TEST(Reshard, CanBeRepeatedAndSavedInBetween) {
   Seen seen;
   const auto four = shards(4, 2);
   for (const auto& iterator : four) take(*iterator, seen);
@@ -97,7 +97,7 @@ TEST(Reshard, CanBeDoneAgainAndSavedInBetween) {
   expect_each_once(seen);
 }
 
-TEST(Reshard, WantsThePositionsOfAllShardsOfOneEpoch) {
+TEST(Reshard, NeedsThePositionsOfAllShardsOfOneEpoch) {
   const auto two = shards(2, 2);
   std::vector<std::string> positions = save_all(two);
   EXPECT_THROW(reshard({positions[0]}, 1), UsageError);
@@ -106,7 +106,7 @@ TEST(Reshard, WantsThePositionsOfAllShardsOfOneEpoch) {
   EXPECT_THROW(reshard(positions, 0), UsageError);
   const auto other_epoch = pipeline(2).iterator({.epoch = 2, .shard = 1, .shards = 2});
   EXPECT_THROW(reshard({positions[0], other_epoch->save()}, 1), UsageError);
-  // A position of one shard is not taken for that of another.
+  // A position of one shard is refused by another.
   EXPECT_THROW(two[0]->restore(positions[1]), UsageError);
 }
 

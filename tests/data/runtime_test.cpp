@@ -1,5 +1,5 @@
 // The threads that the stages of an iterator share.
-#include "lockstep/data/runtime.h"
+#include "lockstep/data/pipeline/runtime.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 namespace lockstep {
 namespace {
 
-// One thread, held up by its first work while the runtime goes: what waits behind it is not done,
-// and what that holds is free when the runtime is gone, not when oneTBB comes to it.
-TEST(Runtime, ForgetsTheWorkThatHasNotBegunWhenItGoes) {
+// While the only thread is blocked in its first task, the runtime is destroyed: the queued task
+// never runs, and what it holds is released together with the runtime, not when oneTBB gets to it.
+TEST(Runtime, DropsQueuedTasksWhenItIsDestroyed) {
   auto token = std::make_shared<int>(0);
   const std::weak_ptr<int> held = token;
   bool ran = false;

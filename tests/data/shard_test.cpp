@@ -36,7 +36,7 @@ TEST(Shard, KeepsEveryNth) {
   }
 }
 
-TEST(Shard, WithoutArgumentsKeepsTheShareOfTheIterator) {
+TEST(Shard, WithoutArgumentsKeepsTheShardOfTheIterator) {
   const Dataset dataset = Dataset::range(11).shard();
   for (std::int64_t shard = 0; shard < 3; ++shard) {
     const auto iterator = dataset.iterator({.shard = shard, .shards = 3});
@@ -45,13 +45,13 @@ TEST(Shard, WithoutArgumentsKeepsTheShareOfTheIterator) {
   EXPECT_EQ(numbers_of(dataset), count_up(11));
 }
 
-TEST(Shard, PositionsHold) {
+TEST(Shard, SavedPositionsAreExact) {
   expect_positions_hold("elements", Dataset::range(20).shard(3, 1));
   expect_positions_hold("rows", rows(20).shuffle({.seed = 2}).shard(3, 2).batch(2));
   expect_positions_hold("twice", rows(20).shard(2, 1).shard(3, 1).prefetch(2));
 }
 
-TEST(Shard, ElementsOfOthersAreNotMade) {
+TEST(Shard, ElementsOfOtherShardsAreNotComputed) {
   int calls = 0;
   const Dataset dataset = Dataset::range(12)
                               .map(
@@ -65,7 +65,7 @@ TEST(Shard, ElementsOfOthersAreNotMade) {
   EXPECT_EQ(calls, 3);
 }
 
-TEST(Shard, ImpossibleSharesAreRefused) {
+TEST(Shard, InvalidShardsAreRefused) {
   EXPECT_THROW(Dataset::range(3).shard(0, 0), UsageError);
   EXPECT_THROW(Dataset::range(3).shard(2, 2), UsageError);
   EXPECT_THROW(Dataset::range(3).shard(2, -1), UsageError);

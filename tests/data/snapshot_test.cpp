@@ -22,14 +22,14 @@ Dataset counted(std::int64_t count, std::atomic<int>& made) {
       {.spec = {{DType::I64, {}}}});
 }
 
-// Writes a snapshot whose files take a few elements each.
+// Writes a snapshot whose files hold a few elements each.
 void write_in_small_files(const Dataset& dataset, const std::filesystem::path& folder) {
   const Context context{.runtime = std::make_shared<Runtime>(Budget{.cores = 1}, host(), nullptr)};
   Input input(dataset.node(), context);
   ASSERT_TRUE(write_snapshot(folder, input, 500));
 }
 
-TEST(Snapshot, IsWrittenOnceAndReadEverAfter) {
+TEST(Snapshot, IsWrittenOnceAndThenRead) {
   TemporaryFolder folder;
   std::atomic<int> made = 0;
   const Dataset plain = counted(9, made).shuffle({.buffer = 4, .seed = 1});
@@ -46,7 +46,7 @@ TEST(Snapshot, IsWrittenOnceAndReadEverAfter) {
   EXPECT_EQ(folder.files(), 1u);
 }
 
-TEST(Snapshot, IsWholeAfterTheFirstElement) {
+TEST(Snapshot, IsCompleteAfterTheFirstElement) {
   TemporaryFolder folder;
   std::atomic<int> made = 0;
   {
@@ -57,7 +57,7 @@ TEST(Snapshot, IsWholeAfterTheFirstElement) {
   EXPECT_EQ(numbers_of(Dataset::load(folder / "snapshot")).size(), 9u);
 }
 
-TEST(Snapshot, SamplesBelongToThePassTheyAreGivenIn) {
+TEST(Snapshot, SamplesGetTheEpochOfThePass) {
   TemporaryFolder folder;
   const Dataset dataset = Dataset::range(4).snapshot(folder / "snapshot");
   for (const std::uint64_t epoch : {4, 0}) {
@@ -66,7 +66,7 @@ TEST(Snapshot, SamplesBelongToThePassTheyAreGivenIn) {
   }
 }
 
-TEST(Snapshot, OfSeveralFilesIsReadInOrderAndFromAnywhere) {
+TEST(Snapshot, OfSeveralFilesIsReadInOrderAndFromAnyPosition) {
   TemporaryFolder folder;
   const Dataset plain =
       datasets::synthetic({{DType::F32, {3, 4}, true}, {DType::I32, {}}}, {.count = 40});
@@ -83,7 +83,7 @@ TEST(Snapshot, OfSeveralFilesIsReadInOrderAndFromAnywhere) {
   expect_positions_hold("shuffled", loaded.shuffle({.buffer = 9}).padded_batch(3).prefetch(2));
 }
 
-TEST(Snapshot, PositionsHoldWhetherItIsThereOrNot) {
+TEST(Snapshot, SavedPositionsAreExactWhetherItExistsOrNot) {
   TemporaryFolder folder;
   const Dataset plain = Dataset::range(7).shuffle({.buffer = 3, .seed = 2});
   Variants variants{"snapshot", {}};
@@ -99,7 +99,7 @@ TEST(Snapshot, PositionsHoldWhetherItIsThereOrNot) {
   EXPECT_TRUE(same_elements(rest_of(*restored), rest_of(*iterator)));
 }
 
-TEST(Snapshot, OfNothingIsOne) {
+TEST(Snapshot, CanBeEmpty) {
   TemporaryFolder folder;
   EXPECT_TRUE(all_of(Dataset::range(0).snapshot(folder / "snapshot")).empty());
   EXPECT_EQ(Dataset::load(folder / "snapshot").cardinality(), 0);
@@ -132,7 +132,7 @@ TEST(Snapshot, AnErrorLeavesNothing) {
   EXPECT_EQ(folder.files(), 0u);
 }
 
-TEST(Snapshot, SeveralThreadsMakeOne) {
+TEST(Snapshot, SeveralThreadsWriteOne) {
   TemporaryFolder folder;
   std::atomic<int> made = 0;
   const Dataset dataset = counted(200, made).snapshot(folder / "snapshot");
@@ -147,10 +147,10 @@ TEST(Snapshot, SeveralThreadsMakeOne) {
   EXPECT_EQ(made, 200);
 }
 
-TEST(Snapshot, TheIteratorCanGoWhileItIsWritten) {
+TEST(Snapshot, TheIteratorCanBeDestroyedWhileItIsWritten) {
   TemporaryFolder folder;
-  // The first data set gives its element; the second is a snapshot that would never be whole, which
-  // a thread begins to write ahead of time.
+  // The first data set gives its element; the second is a snapshot that never ends, which a thread
+  // begins to write ahead of time.
   std::atomic<bool> begun = false;
   const auto endless = [&](std::uint64_t) {
     return [&]() -> std::optional<Element> {
@@ -206,7 +206,7 @@ TEST(Snapshot, DamagedOnesAreDataErrors) {
                DataError);
 }
 
-TEST(Snapshot, WhatCannotBeIsRefused) {
+TEST(Snapshot, InvalidArgumentsAreRefused) {
   TemporaryFolder folder;
   EXPECT_THROW(Dataset::range(3).repeat().snapshot(folder / "x"), UsageError);
   EXPECT_THROW(Dataset::range(3).shard().snapshot(folder / "x"), UsageError);

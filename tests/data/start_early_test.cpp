@@ -1,5 +1,5 @@
-// Iterators that begin before they are asked: the next pass, while the last batches of the one
-// before it are consumed.
+// Iterators that start before their first element is requested: the next pass begins while the last
+// batches of the current one are consumed.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -20,7 +20,7 @@ Dataset shuffled_batches() {
       .with_budget({.cores = 2});
 }
 
-TEST(StartEarly, MakesElementsBeforeTheyAreAskedFor) {
+TEST(StartEarly, ComputesElementsBeforeTheyAreRequested) {
   std::promise<void> made;
   std::atomic<int> calls = 0;
   const Dataset dataset = Dataset::range(4)
@@ -56,18 +56,18 @@ TEST(StartEarly, ChangesNeitherElementsNorPositions) {
   }
 }
 
-TEST(StartEarly, SaysWhenAllThatIsToComeIsMade) {
+TEST(StartEarly, SaysWhenAllElementsAreComputed) {
   const auto iterator = shuffled_batches().iterator();
   EXPECT_FALSE(iterator->all_made());
   iterator->next();
   rest_of(*iterator);
   EXPECT_TRUE(iterator->all_made());
-  const auto plain = Dataset::range(3).iterator();  // makes nothing ahead
+  const auto plain = Dataset::range(3).iterator();  // computes nothing ahead of time
   rest_of(*plain);
   EXPECT_FALSE(plain->all_made());
 }
 
-TEST(StartEarly, LeavesAGeneratorOfTheUsersAlone) {
+TEST(StartEarly, DoesNotStartAUsersGenerator) {
   std::atomic<int> passes = 0;
   const Generator generator = [&](std::uint64_t) {
     ++passes;
@@ -84,7 +84,7 @@ TEST(StartEarly, LeavesAGeneratorOfTheUsersAlone) {
   EXPECT_EQ(passes, 0);
 }
 
-TEST(StartEarly, AnIteratorThatIsNeverAskedGoesQuietly) {
+TEST(StartEarly, AnUnusedIteratorReportsNoErrors) {
   const Dataset failing = Dataset::range(4).map(
       [](const Element&) -> Element { throw std::runtime_error("never heard"); },
       {.spec = {{DType::I64, {}}}});

@@ -1,4 +1,4 @@
-// Rows of tensors in memory: how they are gathered, and in which order a shuffle gives them.
+// Rows of tensors in memory: how they are gathered, and the order in which shuffle gives them.
 #include <gtest/gtest.h>
 
 #include "data/positions.h"
@@ -17,8 +17,8 @@ Tensor some_bytes(std::int64_t rows, std::int64_t each) {
   return bytes;
 }
 
-// Rows are gathered in lines and what is left of one, ahead of which others are asked for.
-TEST(Table, RowsOfAnyLengthAreGatheredToTheBit) {
+// Rows are copied by whole cache lines plus a remainder, while later rows are prefetched.
+TEST(Table, RowsOfAnyLengthAreGatheredExactly) {
   constexpr std::int64_t kRows = 40;
   constexpr float kScale = 1.0f / 255;
   for (const std::int64_t each : {1, 4, 7, 8, 9, 63, 64, 65, 71, 72, 784, 1023, 1024, 1025, 1500}) {
@@ -38,7 +38,7 @@ TEST(Table, RowsOfAnyLengthAreGatheredToTheBit) {
       table.gather(2, some, numbers.raw());
       for (std::int64_t i = 0; i < (count + 1) * each; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        std::uint8_t byte = 0;  // behind the last row nothing is written
+        std::uint8_t byte = 0;  // nothing is written past the last row
         if (i < count * each) {
           const std::int64_t row = rows[static_cast<std::size_t>(i / each)] % kRows;
           byte = bytes.values<std::uint8_t>()[static_cast<std::size_t>(row * each + i % each)];
@@ -51,7 +51,7 @@ TEST(Table, RowsOfAnyLengthAreGatheredToTheBit) {
   }
 }
 
-// The order that the head note of shuffle.cpp describes, one draw after the other.
+// The order that the head note of shuffle.cpp describes, one draw at a time.
 std::vector<std::int64_t> drawn(std::vector<std::int64_t> input, std::size_t buffer,
                                 std::uint64_t seed, std::uint64_t epoch) {
   RandomSequence random(seed, combine(hash_name("shuffle"), epoch));
@@ -68,7 +68,7 @@ std::vector<std::int64_t> drawn(std::vector<std::int64_t> input, std::size_t buf
   return given;
 }
 
-TEST(Shuffle, DrawsTheSameHoweverManyAreAskedForAtOnce) {
+TEST(Shuffle, GivesTheSameOrderForAnyBatchSize) {
   for (const std::int64_t rows : {1, 63, 64, 65, 300}) {
     const Dataset input = Dataset::from_tensor_slices({Tensor::of(count_up(rows), {rows})});
     for (const std::int64_t buffer : {1, 2, 63, 64, 65, 100, 1000}) {

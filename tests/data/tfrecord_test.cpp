@@ -40,7 +40,7 @@ const std::vector<std::string>& some_records() {
   return records;
 }
 
-TEST(TFRecord, FilesOfTensorFlowsToolsAreReadAndWritten) {
+TEST(TFRecord, ReadsAndWritesTheSameBytesAsTensorFlow) {
   const std::string bytes = testing::tensorflow_file();
   TFRecordReader reader = reader_of(bytes);
   const std::vector<std::string> records = drain(reader);
@@ -50,7 +50,7 @@ TEST(TFRecord, FilesOfTensorFlowsToolsAreReadAndWritten) {
   EXPECT_EQ(framed(records), bytes);
 }
 
-TEST(TFRecord, WhatWasWrittenIsReadBack) {
+TEST(TFRecord, WrittenRecordsAreReadBack) {
   const TemporaryFolder folder;
   for (const char* name : {"plain.tfrecord", "packed.tfrecord.gz"}) {
     TFRecordWriter writer(folder / name);
@@ -68,7 +68,7 @@ TEST(TFRecord, WhatWasWrittenIsReadBack) {
   EXPECT_LT(read_bytes(folder / "packed.tfrecord.gz").size(), 250'000u);
 }
 
-TEST(TFRecord, AFileThatIsNotClosedLeavesNothing) {
+TEST(TFRecord, AnUnclosedFileLeavesNothing) {
   const TemporaryFolder folder;
   {
     TFRecordWriter writer(folder / "file", {.compression = Compression::Gzip});
@@ -88,7 +88,7 @@ TEST(TFRecord, EmptyFilesHaveNoRecords) {
   }
 }
 
-TEST(TFRecord, SkippingIsReadingWithoutTheData) {
+TEST(TFRecord, SkippingAdvancesLikeReading) {
   const std::string bytes = framed(some_records());
   for (const std::string& form : {bytes, zipped(bytes)}) {
     for (std::int64_t count = 0; count < 8; ++count) {
@@ -102,7 +102,7 @@ TEST(TFRecord, SkippingIsReadingWithoutTheData) {
   }
 }
 
-TEST(TFRecord, GoesOnFromASavedRecord) {
+TEST(TFRecord, ContinuesFromASavedRecord) {
   std::vector<std::string> records;
   for (unsigned i = 0; i < 300; ++i) records.push_back(prose(i * 37 % 9001, i));
   const std::string bytes = framed(records);
@@ -127,7 +127,7 @@ TEST(TFRecord, GoesOnFromASavedRecord) {
   }
 }
 
-TEST(TFRecord, BehindDamagedDataTheNextRecordIsRead) {
+TEST(TFRecord, TheRecordAfterDamagedDataIsRead) {
   std::string bytes = framed({"one", "two", "three"});
   bytes[16 + 3 + 12] = 'T';
   TFRecordReader reader = reader_of(bytes);
@@ -147,7 +147,7 @@ TEST(TFRecord, BehindDamagedDataTheNextRecordIsRead) {
   EXPECT_EQ(skipping.skip(3), 3);
 }
 
-TEST(TFRecord, BehindADamagedLengthIsTheEnd) {
+TEST(TFRecord, ADamagedLengthEndsTheFile) {
   std::string bytes = framed({"one", "two", "three"});
   bytes[19] = 4;
   TFRecordReader reader = reader_of(bytes);
@@ -166,14 +166,14 @@ TEST(TFRecord, BehindADamagedLengthIsTheEnd) {
   EXPECT_THROW(other.skip(1), DataError);
 }
 
-TEST(TFRecord, WhatIsCutShortIsNamed) {
+TEST(TFRecord, TruncationIsNamed) {
   const std::string bytes = framed({"one", "two"});
   struct Cut {
     std::size_t size;
     const char* why;
   };
   for (const Cut& cut :
-       {Cut{20, "input: record 1 at byte 19: cut short: 1 bytes are left, its header has 12"},
+       {Cut{20, "input: record 1 at byte 19: cut short: 1 bytes are left, but its header has 12"},
         Cut{30, "record 1 at byte 19: cut short: 11 bytes are left"},
         Cut{31, "its 3 bytes and their checksum do not fit in the 0 left"},
         Cut{37, "its 3 bytes and their checksum do not fit in the 6 left"}}) {
@@ -200,7 +200,7 @@ TEST(TFRecord, WhatIsCutShortIsNamed) {
   EXPECT_EQ(short_gzip.next(), std::nullopt);
 }
 
-TEST(TFRecord, AnAbsurdLengthCostsNoMemory) {
+TEST(TFRecord, AnAbsurdLengthAllocatesNothing) {
   std::string bytes("\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F", 8);
   const std::uint32_t crc = masked_crc32c(bytes);
   for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(crc >> shift & 0xFF);
@@ -212,7 +212,7 @@ TEST(TFRecord, AnAbsurdLengthCostsNoMemory) {
   }
 }
 
-TEST(TFRecord, ARecordWhoseLengthLooksLikeGzipIsNone) {
+TEST(TFRecord, ALengthThatLooksLikeGzipIsNotTakenForIt) {
   const std::string bytes = framed({std::string(0x88B1F, 'x'), "second"});
   ASSERT_TRUE(is_gzip(bytes));
   TFRecordReader reader = reader_of(bytes);

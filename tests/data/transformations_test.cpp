@@ -22,7 +22,7 @@ Dataset of(const Values& values) {
   return Dataset::from_tensor_slices({Tensor::of(values, {std::ssize(values)})});
 }
 
-// All numbers of an epoch, batches run together.
+// All numbers of an epoch, with batches concatenated.
 Values run(const Dataset& dataset, std::uint64_t epoch = 0) {
   Values values;
   const auto iterator = dataset.iterator(epoch);
@@ -76,7 +76,7 @@ TEST(Shuffle, EveryElementComesOnce) {
   EXPECT_EQ(run(of(iota(100)).shuffle({.buffer = 1})), iota(100));
 }
 
-TEST(Shuffle, SeedAndEpochMakeTheOrder) {
+TEST(Shuffle, SeedAndEpochDetermineTheOrder) {
   const Dataset dataset = of(iota(100)).shuffle({.seed = 3});
   EXPECT_EQ(run(dataset, 4), run(dataset, 4));
   EXPECT_NE(run(dataset, 4), run(dataset, 5));
@@ -97,11 +97,11 @@ TEST(Shuffle, AFullShuffleGivesEveryOrderEquallyOften) {
   constexpr int kEpochs = 24'000;
   for (int epoch = 0; epoch < kEpochs; ++epoch) ++orders[run(dataset, epoch)];
   ASSERT_EQ(orders.size(), 24u);
-  // 1000 of each are expected, with a deviation of 31.
+  // 1000 of each are expected, with a standard deviation of 31.
   for (const auto& [order, count] : orders) EXPECT_NEAR(count, 1000, 160);
 }
 
-TEST(Shuffle, RowsAndElementsAreDrawnAlike) {
+TEST(Shuffle, RowsAndElementsAreShuffledAlike) {
   const auto same = [](const Element& element) { return element; };
   for (const std::int64_t buffer : {0, 5, 60}) {
     const ShuffleOptions options{.buffer = buffer, .seed = 2};
@@ -115,7 +115,7 @@ TEST(Shuffle, ThePositionDoesNotGrowWithTheData) {
   EXPECT_LT(iterator->save().size(), 200u);
 }
 
-TEST(Shuffle, ImpossibleBuffersAreRefused) {
+TEST(Shuffle, InvalidBuffersAreRefused) {
   EXPECT_THROW(of(iota(3)).shuffle({.buffer = -1}), UsageError);
   EXPECT_THROW(of(iota(3)).repeat().shuffle({}), UsageError);
 }
@@ -140,7 +140,7 @@ TEST(Batch, APositionCanBeContinuedWithAnotherSize) {
   EXPECT_TRUE((*other->next())[0].same_bits(Tensor::of<std::int32_t>({3, 4}, {2})));
 }
 
-TEST(Batch, AHeldBatchIsNotWrittenOver) {
+TEST(Batch, AHeldBatchIsNotOverwritten) {
   const auto iterator = of(iota(300)).batch(3).iterator();
   std::vector<Element> held;
   while (auto batch = iterator->next()) held.push_back(std::move(*batch));
@@ -149,7 +149,7 @@ TEST(Batch, AHeldBatchIsNotWrittenOver) {
   }
 }
 
-TEST(Batch, BuffersThatNobodyHoldsAreUsedAgain) {
+TEST(Batch, ReleasedBuffersAreReused) {
   const auto iterator = of(iota(300)).batch(3).iterator();
   const std::byte* first = (*iterator->next())[0].raw();
   EXPECT_EQ((*iterator->next())[0].raw(), first);
@@ -178,7 +178,7 @@ TEST(Batch, MemoryThatDoesNotFitIsRefusedBeforeAnythingIsRead) {
   EXPECT_EQ(iterator->next_into(right), std::nullopt);
 }
 
-TEST(TakeAndSkip, DivideADataset) {
+TEST(TakeAndSkip, SplitADataset) {
   EXPECT_EQ(run(of(iota(10)).take(3)), iota(3));
   EXPECT_EQ(run(of(iota(10)).skip(3)), iota(7, 3));
   const Dataset shuffled = of(iota(10)).shuffle({.seed = 1});
@@ -190,7 +190,7 @@ TEST(TakeAndSkip, DivideADataset) {
   EXPECT_THROW(of(iota(3)).skip(-2), UsageError);
 }
 
-TEST(Repeat, EveryRoundIsShuffledAnew) {
+TEST(Repeat, EveryRoundIsReshuffled) {
   const Dataset dataset = of(iota(50)).shuffle({.seed = 1});
   const Values twice = run(dataset.repeat(2), 3);
   const Values first(twice.begin(), twice.begin() + 50);
@@ -200,7 +200,7 @@ TEST(Repeat, EveryRoundIsShuffledAnew) {
   EXPECT_NE(first, second);
 }
 
-TEST(Repeat, ForEverHasNoCardinalityAndGoesOn) {
+TEST(Repeat, AnEndlessOneHasNoCardinality) {
   const Dataset dataset = of(iota(3)).repeat();
   EXPECT_EQ(dataset.cardinality(), std::nullopt);
   EXPECT_EQ(run(dataset.take(7)), (Values{0, 1, 2, 0, 1, 2, 0}));
@@ -208,7 +208,7 @@ TEST(Repeat, ForEverHasNoCardinalityAndGoesOn) {
   EXPECT_THROW(of(iota(3)).repeat(-2), UsageError);
 }
 
-TEST(Map, PassedOverElementsAreNotComputed) {
+TEST(Map, SkippedElementsAreNotComputed) {
   int calls = 0;
   const auto counting = [&](const Element& element) {
     ++calls;
@@ -221,7 +221,7 @@ TEST(Map, PassedOverElementsAreNotComputed) {
   EXPECT_EQ(calls, 2);
 }
 
-TEST(Map, ASpecThatIsGivenSparesTheTrial) {
+TEST(Map, AGivenSpecAvoidsTheTrialCall) {
   int calls = 0;
   const auto counting = [&](const Element& element) {
     ++calls;
@@ -241,7 +241,7 @@ Dataset failing_at(std::int32_t bad) {
   });
 }
 
-TEST(Prefetch, AnErrorArrivesInItsPlaceAndStays) {
+TEST(Prefetch, AnErrorArrivesInOrderAndRepeats) {
   const auto iterator = failing_at(3).prefetch(8).iterator();
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(iterator->next());
   EXPECT_THROW(iterator->next(), DataError);
@@ -258,7 +258,7 @@ TEST(Prefetch, AfterAnErrorAnotherPositionCanBeSet) {
   EXPECT_EQ((*iterator->next())[0].item(), 0);
 }
 
-TEST(Prefetch, WorksAheadOfTheConsumerButNoFurtherThanAsked) {
+TEST(Prefetch, RunsAheadOfTheConsumerWithinItsLimit) {
   std::atomic<int> made = 0;
   const auto counting = [&](const Element& element) {
     ++made;
@@ -267,7 +267,7 @@ TEST(Prefetch, WorksAheadOfTheConsumerButNoFurtherThanAsked) {
   const Dataset dataset =
       of(iota(100)).map(counting, {.spec = {{DType::I32, Shape{}}}}).prefetch(5);
   const auto iterator = dataset.iterator();
-  EXPECT_EQ(made, 0) << "nothing is made before the first element is asked for";
+  EXPECT_EQ(made, 0) << "nothing is computed before the first element is requested";
   for (int taken = 1; taken <= 100; ++taken) {
     ASSERT_TRUE(iterator->next());
     EXPECT_GE(made, taken);
@@ -275,7 +275,7 @@ TEST(Prefetch, WorksAheadOfTheConsumerButNoFurtherThanAsked) {
   }
 }
 
-TEST(Prefetch, CanBeDroppedAtAnyMoment) {
+TEST(Prefetch, CanBeDestroyedAtAnyMoment) {
   const Dataset dataset = of(iota(100)).batch(2).prefetch(3);
   for (int taken = 0; taken < 50; ++taken) {
     const auto iterator = dataset.iterator();
@@ -286,7 +286,7 @@ TEST(Prefetch, CanBeDroppedAtAnyMoment) {
   EXPECT_THROW(of(iota(3)).prefetch(-2), UsageError);
 }
 
-TEST(Prefetch, BatchesStayWholeWhileTheProducerGoesOn) {
+TEST(Prefetch, BatchesStayIntactWhileTheProducerContinues) {
   const auto iterator = of(iota(3000)).batch(3).prefetch(2).iterator();
   std::int32_t expected = 0;
   while (const auto batch = iterator->next()) {

@@ -20,19 +20,19 @@ TEST(Unbatch, GivesTheRowsBack) {
   EXPECT_EQ(dataset.batch(4).unbatch().element_spec(), dataset.element_spec());
 }
 
-TEST(Unbatch, RowsOfRepeatedBatchesHaveIdsOfTheirOwn) {
+TEST(Unbatch, RowsOfRepeatedBatchesHaveDistinctIds) {
   expect_ids_differ(all_of(Dataset::range(6).repeat(3).batch(2).unbatch()));
   expect_ids_differ(all_of(Dataset::range(6).batch(4).unbatch().batch(4).unbatch()));
 }
 
-TEST(Unbatch, PositionsHold) {
+TEST(Unbatch, SavedPositionsAreExact) {
   expect_positions_hold("unbatch", Dataset::range(11).batch(4).unbatch());
   expect_positions_hold(
       "shuffled",
       Dataset::range(11).batch(3).shuffle({.buffer = 2, .seed = 1}).unbatch().batch(2).prefetch(2));
 }
 
-TEST(Unbatch, ThePositionHoldsNoRows) {
+TEST(Unbatch, ThePositionContainsNoRows) {
   const Dataset big =
       datasets::synthetic({{DType::F32, {1000}}}, {.count = 64}).batch(32).unbatch();
   const auto iterator = big.iterator();
@@ -40,7 +40,7 @@ TEST(Unbatch, ThePositionHoldsNoRows) {
   EXPECT_LT(iterator->save().size(), 1000u);
 }
 
-TEST(Unbatch, PassesOverRowsWithoutLookingAtThem) {
+TEST(Unbatch, SkipsRows) {
   EXPECT_EQ(numbers_of(Dataset::range(20).batch(3).unbatch().skip(7)), count_up(13, 7));
 }
 

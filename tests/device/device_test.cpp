@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-TEST(Device, CountsWhatIsAllocatedAndGivenBack) {
+TEST(Device, CountsAllocatedAndFreedBytes) {
   CpuDevice device(3, {0});
   EXPECT_EQ(device.name(), "cpu:3");
   EXPECT_EQ(device.kind(), DeviceKind::Cpu);
@@ -29,9 +29,9 @@ TEST(Device, CountsWhatIsAllocatedAndGivenBack) {
 
 TEST(Device, MemoryIsAlignedAndZero) {
   using Allocate = std::shared_ptr<Buffer> (Device::*)(std::size_t);
-  for (const Allocate allocate : {&Device::allocate, &Device::allocate_lasting}) {
+  for (const Allocate allocate : {&Device::allocate, &Device::allocate_persistent}) {
     for (const std::size_t bytes : {0, 1, 63, 64, 1000, 300'000, 3'000'000}) {
-      for (int time = 0; time < 2; ++time) {  // the second may be what the first left behind
+      for (int time = 0; time < 2; ++time) {  // the second may reuse the memory of the first
         const auto buffer = (host().*allocate)(bytes);
         ASSERT_NE(buffer->data(), nullptr);
         EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64, 0u);
@@ -47,7 +47,7 @@ TEST(Device, ADeviceNeedsACore) {
   EXPECT_THROW(make_cpu_devices(0), UsageError);
 }
 
-TEST(CpuDevices, SplitTheCoresBetweenThem) {
+TEST(CpuDevices, DivideTheCoresEvenly) {
   const std::vector<int> cores = available_cores();
   const int count = static_cast<int>(cores.size());
   for (int devices = 1; devices <= count; ++devices) {
@@ -64,7 +64,7 @@ TEST(CpuDevices, SplitTheCoresBetweenThem) {
   }
 }
 
-TEST(CpuDevices, MoreDevicesThanCoresStillHaveACoreEach) {
+TEST(CpuDevices, EachHasACoreEvenIfThereAreMoreDevicesThanCores) {
   const int count = static_cast<int>(available_cores().size()) + 3;
   const auto devices = make_cpu_devices(count);
   ASSERT_EQ(devices.size(), static_cast<std::size_t>(count));
@@ -75,10 +75,10 @@ TEST(CpuDevices, MoreDevicesThanCoresStillHaveACoreEach) {
   }
 }
 
-TEST(CpuDevices, EnteringOneGivesItsNumberOfThreads) {
+TEST(CpuDevices, MakingOneCurrentSetsItsNumberOfThreads) {
   const int before = omp_get_max_threads();
   CpuDevice device(0, {0, 0, 0});
-  device.enter();
+  device.make_current();
   EXPECT_EQ(omp_get_max_threads(), 3);
   omp_set_num_threads(before);
 }
@@ -110,7 +110,7 @@ TEST(ParallelFor, SmallLoopsStayOnTheCallingThread) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(GpuCode, RunsWhereTheGpuIsOfItsGenerationOrTheCodeIsVirtual) {
+TEST(GpuCode, RunsOnItsOwnGenerationOrIfItIsVirtual) {
   const auto runs = [](int major, int minor, const char* architectures) {
     return why_no_code_for({.model = "GPU", .major = major, .minor = minor}, architectures).empty();
   };
@@ -127,7 +127,7 @@ TEST(GpuCode, RunsWhereTheGpuIsOfItsGenerationOrTheCodeIsVirtual) {
   EXPECT_TRUE(runs(12, 0, "native"));
 }
 
-TEST(GpuCode, SaysWhatTheGpuIsAndHowToBuildForIt) {
+TEST(GpuCode, NamesTheGpuAndHowToBuildForIt) {
   const std::string why =
       why_no_code_for({.model = "Tesla V100", .major = 7, .minor = 0}, "90-real");
   EXPECT_NE(why.find("Tesla V100 has compute capability 7.0"), std::string::npos) << why;

@@ -1,4 +1,4 @@
-// The same programs with the fields that exist: they compile.
+// The code of wrong.cpp and more with fields that exist: it compiles.
 #include "lockstep/nn/layers.h"
 #include "lockstep/train/model.h"
 

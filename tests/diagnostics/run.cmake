@@ -1,6 +1,6 @@
-# Compiles small programs with mistakes and looks at what the compilers say of them: a field that does
-# not exist is named where options are written with their type, and their type is named where they are
-# not. For every compiler that is there. Called by ctest with -D SOURCE_DIR, BUILD_DIR, INCLUDES.
+# Compiles code with mistakes and checks the compilers' messages: they must name a field that does not
+# exist if the options are written with their type, and the type if they are not. Uses every compiler
+# that is installed. Called by ctest with -D SOURCE_DIR, BUILD_DIR, INCLUDES.
 set(found FALSE)
 foreach(compiler g++ clang++)
   find_program(path_${compiler} ${compiler})
@@ -19,18 +19,18 @@ foreach(compiler g++ clang++)
   execute_process(COMMAND ${command} ${SOURCE_DIR}/tests/diagnostics/right.cpp
                   RESULT_VARIABLE status ERROR_VARIABLE output)
   if(NOT status EQUAL 0)
-    message(FATAL_ERROR "${compiler} refuses a program that is right:\n${output}")
+    message(FATAL_ERROR "${compiler} refuses correct code:\n${output}")
   endif()
 
   execute_process(COMMAND ${CMAKE_COMMAND} -E env LC_ALL=C ${command}
                           ${SOURCE_DIR}/tests/diagnostics/wrong.cpp
                   RESULT_VARIABLE status ERROR_VARIABLE output)
   if(status EQUAL 0)
-    message(FATAL_ERROR "${compiler} takes fields that do not exist")
+    message(FATAL_ERROR "${compiler} accepts fields that do not exist")
   endif()
   string(REPLACE ";" "," output "${output}")
   string(REPLACE "\n" ";" lines "${output}")
-  # The options' type and the field, in one line that is an error.
+  # The type of the options and the field must be in the same error line.
   foreach(pair "DenseOptions.unit" "Conv2DOptions.kernel" "AdamOptions.lr"
           "CompileOptions.optimiser" "FitOptions.epoch")
     string(REPLACE "." ";" words ${pair})
@@ -48,11 +48,11 @@ foreach(compiler g++ clang++)
   endforeach()
   foreach(type DenseOptions Pooling2DOptions)
     if(NOT output MATCHES "initializer list[^;\n]* to '(lockstep::)?${type}'")
-      message(FATAL_ERROR "${compiler} does not say that ${type} cannot be made:\n${output}")
+      message(FATAL_ERROR "${compiler} does not say that ${type} cannot be initialized:\n${output}")
     endif()
   endforeach()
-  message(STATUS "${compiler} names what is wrong")
+  message(STATUS "${compiler} names the mistakes")
 endforeach()
 if(NOT found)
-  message(FATAL_ERROR "neither g++ nor clang++ is there")
+  message(FATAL_ERROR "neither g++ nor clang++ is installed")
 endif()

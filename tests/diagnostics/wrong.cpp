@@ -1,4 +1,4 @@
-// Programs with a field that does not exist. run.cmake compiles this and looks for its name.
+// Code with fields that do not exist. run.cmake compiles it and checks that errors name them.
 #include "lockstep/nn/layers.h"
 #include "lockstep/train/model.h"
 

@@ -59,7 +59,7 @@ TEST(Executor, ALabelOutOfRangeIsADataErrorThatNamesTheNode) {
     EXPECT_NE(std::string(error.what()).find("head"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("3"), std::string::npos) << error.what();
   }
-  // The executor goes on with good data.
+  // The executor still works with good data.
   executor.input("labels").copy_from(Tensor::of(std::vector<std::int32_t>{1, 2}, Shape{2}));
   EXPECT_NO_THROW(executor.run());
 }

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-// An event of a device whose clock says this.
+// An event of a device whose clock shows this.
 class At final : public Event {
  public:
   explicit At(double ms) : ms_(ms) {}
@@ -30,7 +30,7 @@ TEST(RunClock, WhatTheHostDoesWhileTheDeviceIsAtWorkCostsNoTime) {
   Recorder recorder;
   Track& track = recorder.track("replica 0");
   RunClock clock({.recorder = &recorder, .track = "replica 0"});
-  // The device, whose clock is 1000 ms ahead, works from 10 to 30 and, without a gap, to 50.
+  // The device, whose clock is 1000 ms ahead, is busy from 10 to 30 and, without a gap, to 50.
   At copied_first(1010), first(1030), copied_second(1025), second(1050);
   track.add("next batch", SpanKind::Input, 0, 8 * kMs);
   track.add("next batch", SpanKind::Input, 12 * kMs, 22 * kMs);
@@ -40,7 +40,7 @@ TEST(RunClock, WhatTheHostDoesWhileTheDeviceIsAtWorkCostsNoTime) {
                .seen_ns = 30 * kMs,
                .awaited = true});
   EXPECT_EQ(ms_of(track, SpanKind::Compute), 20);
-  EXPECT_EQ(ms_of(track, SpanKind::Input), 8 + 1);  // the first batch, and its way to the device
+  EXPECT_EQ(ms_of(track, SpanKind::Input), 8 + 1);  // the first batch, and its copy to the device
   track.add("next batch", SpanKind::Input, 31 * kMs, 45 * kMs);
   clock.ended({.issued_ns = 24 * kMs,
                .copied = &copied_second,
@@ -58,7 +58,7 @@ TEST(RunClock, WhatTheDeviceStandsStillForIsInput) {
   Track& host = recorder.track("host");
   RunClock clock({.recorder = &recorder, .track = "replica 0", .host_track = "host"});
   At copied_first(1), first(11), copied_second(32), second(42);
-  // The next batch takes from 5 to 30 and, when it is there, 1 on its way to the device.
+  // The next batch takes from 5 to 30, and its copy to the device then takes 1.
   host.add("next batch", SpanKind::Input, 5 * kMs, 30 * kMs);
   clock.ended({.issued_ns = 1 * kMs, .copied = &copied_first, .done = &first, .seen_ns = 32 * kMs});
   track.add("wait for the others", SpanKind::Wait, 34 * kMs, 36 * kMs);
@@ -72,12 +72,13 @@ TEST(RunClock, WhatTheDeviceStandsStillForIsInput) {
   EXPECT_EQ(ms_of(track, SpanKind::Wait), 0);
 }
 
-// A stream whose device's clock says what a list says.
+// A stream whose device's clock reads from a list.
 class Stamping final : public Stream {
  public:
   explicit Stamping(std::vector<std::int64_t> ms) : ms_(std::move(ms)) {}
   void synchronize() override {}
   void wait_for(Stream&) override {}
+  void wait_for(Event&) override {}
   void copy(std::byte*, const std::byte*, std::size_t) override {}
   void stamp(std::int64_t* to) override { *to = ms_.at(made_++) * kMs; }
   std::unique_ptr<Recording> record(const std::function<void()>&) override { return nullptr; }
@@ -88,17 +89,17 @@ class Stamping final : public Stream {
 };
 
 TEST(RunClock, SumsCostWhatTheComputeStreamStandsStillForThem) {
-  // Each from, to: a sum of the compute stream's own, one beside it, one that goes on for 6 ms
-  // after the compute stream began to wait, and what that waits for, 2 ms of an update among it.
+  // Each from, to: a collective on the compute stream, one that overlaps it, one that continues for
+  // 6 ms after the compute stream began to wait, and that wait, which includes 2 ms of an update.
   Stamping stream({3, 4, 5, 9, 12, 26, 20, 28, 30});
   Recorder recorder;
   Track& track = recorder.track("replica 0");
-  SumClock sums(host(), 4, recorder.track("replica 0 communication"));
+  CommTimer sums(host(), 4, recorder.track("replica 0 communication"));
   const auto nothing = [] {};
   sums.begin(1);
-  sums.sum(stream, true, "own", nothing);
-  sums.sum(stream, false, "beside", nothing);
-  sums.sum(stream, false, "last", nothing);
+  sums.collective(stream, true, "own", nothing);
+  sums.collective(stream, false, "beside", nothing);
+  sums.collective(stream, false, "last", nothing);
   sums.wait(stream, nothing);
   sums.end(stream);
   RunClock clock({.recorder = &recorder, .track = "replica 0"});
@@ -108,7 +109,7 @@ TEST(RunClock, SumsCostWhatTheComputeStreamStandsStillForThem) {
                .done = &done,
                .seen_ns = 130 * kMs,
                .awaited = true,
-               .sums = &sums,
+               .collectives = &sums,
                .turn = 1});
   EXPECT_EQ(ms_of(track, SpanKind::Communication), 1 + 6);
   EXPECT_EQ(ms_of(track, SpanKind::Compute), 29 - 7);

@@ -93,5 +93,39 @@ TEST(State, InitialisersSeeTheSeed) {
   EXPECT_EQ(state.get(*variable).item(), 7.0);
 }
 
+TEST(State, OfAShardedVariableThereIsOnlyTheSliceOfThisRank) {
+  const VariableRef slot = zero_variable("adam/m/kernel", Shape{3, 4});
+  const Slice slices[] = {{0, 5}, {5, 5}, {5, 12}};
+  for (const Slice& slice : slices) {
+    Graph graph;
+    graph.output("y", neg(graph.variable(slot, slice)));
+    State state(host(), 1);
+    state.add(graph);
+    EXPECT_TRUE(state.is_sharded(*slot));
+    EXPECT_EQ(state.slice(*slot), slice);
+    EXPECT_EQ(state.bytes(*slot), slice.size() * sizeof(float));
+    state.set(*slot, counted(slot->shape));
+    const Tensor here = state.get_slice(*slot);
+    for (std::size_t i = 0; i < slice.size(); ++i) {
+      EXPECT_EQ(here.values<float>()[i], static_cast<float>(slice.begin + i + 1));
+    }
+    try {
+      state.get(*slot);
+      FAIL() << "a slice was taken for the whole variable";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("adam/m/kernel"), std::string::npos);
+    }
+  }
+}
+
+TEST(State, OfAWholeVariableTheSliceIsAllOfIt) {
+  const VariableRef kernel = zero_variable("kernel", Shape{2, 3});
+  State state(host(), 1);
+  state.add(kernel, Layout{{1, 0}, {{1, 8}}});
+  state.set(*kernel, counted(kernel->shape));
+  EXPECT_FALSE(state.is_sharded(*kernel));
+  EXPECT_TRUE(state.get_slice(*kernel).same_bits(counted({6})));
+}
+
 }  // namespace
 }  // namespace lockstep

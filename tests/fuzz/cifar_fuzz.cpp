@@ -1,5 +1,5 @@
-// Any bytes, compressed or not, are images and labels that can be, or a DataError. The first byte
-// chooses between CIFAR-10 and CIFAR-100.
+// Any bytes, compressed or not, give valid images and labels or a DataError. The first byte chooses
+// between CIFAR-10 and CIFAR-100.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Any bytes, compressed or not, are rows and DataErrors; and they are the same ones behind a
-// restored position. The first byte chooses the options.
+// Any bytes, compressed or not, give rows and DataErrors, and the same ones after a restored
+// position. The first byte chooses the options.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -38,7 +38,7 @@ std::string bytes_of(const lockstep::Tensor& tensor) {
   return std::string(reinterpret_cast<const char*>(tensor.raw()), tensor.bytes());
 }
 
-// The rows; their messages in place of those that are damaged.
+// The rows, with the error message in place of each damaged one.
 std::vector<std::string> drain(CsvReader& reader) {
   std::vector<std::string> rows;
   for (;;) {

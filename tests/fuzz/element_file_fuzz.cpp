@@ -1,5 +1,5 @@
-// Any bytes, as a file of elements or as what a record of a whole one holds, are elements that can
-// be read to the last value, in any order alike, or a DataError.
+// Any bytes, as a file of elements or as the contents of valid records, give a DataError or
+// elements that can be read completely, with the same values in any order.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/element_file.h"
+#include "lockstep/data/pipeline/element_file.h"
 
 namespace {
 
@@ -26,7 +26,7 @@ void append_number(std::string& bytes, std::uint64_t value, int size) {
   for (int i = 0; i < size; ++i) bytes.push_back(static_cast<char>(value >> 8 * i & 0xFF));
 }
 
-// A file whose checksums and index are right, so that chance gets behind them: its records hold
+// A file with correct checksums and index, so that the fuzzer gets past them: its records hold
 // equal parts of the bytes.
 std::string file_of(std::string_view bytes, std::size_t records) {
   const std::string_view head = bytes.substr(0, bytes.size() % 8);
@@ -54,7 +54,7 @@ std::string file_of(std::string_view bytes, std::size_t records) {
   return file + index + tail + "lockstep elems 1";
 }
 
-// The bytes of all values, with what says how they are to be understood.
+// The bytes of all values, with their dtypes, shapes and sample ids.
 std::string contents(const Element& element) {
   std::string text;
   append_number(text, element.sample.epoch, 8);
@@ -80,7 +80,7 @@ std::optional<std::string> read(ElementFile::Reader& reader, std::int64_t number
   }
 }
 
-// `whole`: the index is right, and the order in which records are read makes no difference.
+// `whole`: the index is correct, so the order in which records are read must not matter.
 void read_all(const std::string& bytes, bool whole) {
   try {
     const auto file = std::make_shared<const ElementFile>(lockstep::view_bytes(bytes, "input"));

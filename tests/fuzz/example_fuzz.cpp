@@ -1,5 +1,5 @@
-// Any bytes are a DataError, or the tensors of what protobuf's own parser finds in them. (Where
-// that one finds damage, it may lie in features that nobody asked for, which are not looked at.)
+// Any bytes give a DataError or the values that protobuf's own parser finds in them. (If that
+// parser finds damage, it may be in features that were not requested and thus not parsed.)
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

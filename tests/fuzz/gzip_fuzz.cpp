@@ -1,5 +1,5 @@
-// Whatever inflates does so in one go, in pieces, and from a saved place in its middle alike; what
-// does not is a DataError. A restored place that is damaged is one, or a UsageError, too.
+// Data inflates to the same bytes at once, in chunks, and from a saved position in the middle, or
+// gives a DataError. Restoring a damaged position gives a DataError or a UsageError, too.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -38,7 +38,7 @@ Inflated drain(ByteStream& stream, std::size_t piece) {
     all.bytes += left;
     stream.consume(left.size());
   }
-  if (all.bytes.size() >= kMost) return {};  // a bomb: enough of it
+  if (all.bytes.size() >= kMost) return {};  // a decompression bomb
   return all;
 }
 

@@ -1,5 +1,4 @@
-// Any bytes, compressed or not, either parse into a tensor that can be read to the last element, or
-// are a DataError.
+// Any bytes, compressed or not, give a tensor that can be read to the last element, or a DataError.
 #include <cstddef>
 #include <cstdint>
 #include <numeric>

@@ -1,5 +1,5 @@
-// Any bytes are a picture, whole and through the reader's crop, resize and mirroring, or a
-// DataError. PNG's checksums, which would stop most inputs at the door, are made right first.
+// Any bytes give a picture, decoded whole and through the reader's crop, resize and mirroring, or a
+// DataError. PNG's checksums are corrected first, because they would reject most inputs.
 #include <cstddef>
 #include <cstdint>
 #include <span>

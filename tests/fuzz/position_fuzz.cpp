@@ -1,7 +1,7 @@
-// A saved position with any bytes changed, or any bytes at all, is a UsageError or a DataError, or
-// a place from which elements come. The input is: which pipeline, after how many elements it is
-// saved, whether elements lie beside the position, and then changes of three bytes each (where, two
-// bytes; what, one byte); or, where the third byte is 2, the position itself.
+// A saved position with any bytes changed, or arbitrary bytes, gives a UsageError, a DataError or
+// elements. The input is: the pipeline, the number of elements before saving, whether elements are
+// saved as tensors next to the position, and then changes of three bytes each (offset, two bytes;
+// value, one byte); or, if the third byte modulo 3 is 2, the position itself.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

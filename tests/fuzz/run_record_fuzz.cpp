@@ -1,5 +1,5 @@
-// Any bytes as a run's record either are one, whose options a run could go on with, or are a
-// DataError or UsageError.
+// Any bytes read as a run's record give options that a run can resume with, or a DataError or
+// UsageError.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 
 namespace {
 
-// A file in memory with these bytes; its path is valid while it lives.
+// A file in memory with these bytes; its path is valid during its lifetime.
 class MemoryFile {
  public:
   MemoryFile(const std::uint8_t* data, std::size_t size) : descriptor_(memfd_create("record", 0)) {
@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const MemoryFile file(data, size);
   try {
     const auto record = read_record(file.path());
-    if (!record) abort();  // the file is there
+    if (!record) abort();  // the file exists
     const TrainOptions options =
         resumed_options(record_part(*record, "options", file.path()), {}, {}, file.path());
     if (!settings_json(options).is_object()) abort();

@@ -1,4 +1,4 @@
-// Any bytes either parse into tensors that can be read to the last element, or are a DataError.
+// Any bytes give tensors that can be read to the last element, or a DataError.
 #include <cstddef>
 #include <cstdint>
 #include <numeric>

@@ -1,5 +1,5 @@
-// Any bytes, compressed or not, are records and then perhaps a DataError; and they are the same
-// ones behind a restored position.
+// Any bytes, compressed or not, give records and DataErrors, and the same ones after a restored
+// position.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -18,7 +18,7 @@ void expect(bool condition) {
   if (!condition) std::abort();
 }
 
-// The records; nothing in place of one that is damaged.
+// The records, with nullopt in place of each damaged one.
 std::vector<std::optional<std::string>> drain(TFRecordReader& reader) {
   std::vector<std::optional<std::string>> records;
   for (;;) {

@@ -10,7 +10,7 @@
 namespace lockstep::testing {
 
 struct EarlyStoppingCase {
-  std::vector<double> values;  // of val_loss, an epoch each
+  std::vector<double> values;  // val_loss of each epoch
   std::int64_t patience;
   double min_delta;
   const char* mode;

@@ -1,4 +1,4 @@
-"""Writes tests/golden/callbacks.h: what Keras's EarlyStopping and ReduceLROnPlateau do with given logs.
+"""Writes tests/golden/callbacks.h: how Keras's EarlyStopping and ReduceLROnPlateau react to given logs.
 
 Made with keras 3.15.1 (torch 2.15.0 as its backend), Python 3.11:
 
@@ -13,7 +13,7 @@ import keras
 
 
 class Weights:
-    """Stands for a model: its weights are the number of the epoch they belong to."""
+    """Stands in for a model: its weights are the number of the epoch they belong to."""
 
     def __init__(self):
         self.weights = 0
@@ -34,7 +34,7 @@ def eighths(values):
 
 def early_stopping(rng):
     count = rng.randint(3, 10)
-    # Near a slow fall, so that improvements and plateaus both occur.
+    # A slow descent with noise, so that both improvements and plateaus occur.
     values = [max(0, 16 - rng.randint(0, 2) * e // 2 + rng.randint(-4, 4)) / 8 for e in range(count)]
     mode = rng.choice(["min", "max"])
     if mode == "max":
@@ -101,7 +101,7 @@ def main():
     print("#include <cstddef>\n#include <cstdint>\n#include <optional>\n#include <vector>\n")
     print("namespace lockstep::testing {\n")
     print("struct EarlyStoppingCase {")
-    print("  std::vector<double> values;  // of val_loss, an epoch each")
+    print("  std::vector<double> values;  // val_loss of each epoch")
     print("  std::int64_t patience;\n  double min_delta;\n  const char* mode;")
     print("  std::optional<double> baseline;\n  std::int64_t start_from_epoch;\n  bool restore_best_weights;")
     print("  std::size_t epochs;    // that ran")

@@ -1,39 +1,37 @@
-"""Makes the golden trajectories that tests/train/golden_test.cpp follows.
+"""Writes the golden trajectories for tests/train/golden_test.cpp.
 
-Run once, by a person, when a model or an optimizer here changes; no test needs Python:
+Run by hand when a model or an optimizer here changes; no test needs Python:
 
     python3 -m venv venv && venv/bin/pip install torch safetensors numpy
     venv/bin/python tests/golden/make_goldens.py
 
-It writes mlp.safetensors, lenet.safetensors and resnet.safetensors beside itself. Each holds
+It writes mlp.safetensors, lenet.safetensors and resnet.safetensors to its own folder. Each holds
 
-    inputs (batches, examples, ...), labels (batches, examples)   step i takes batch i % batches
-    initial/<variable>                                            what every trajectory starts from
+    inputs (batches, examples, ...), labels (batches, examples)   step i uses batch i % batches
+    initial/<variable>                                            at the start of every trajectory
     <optimizer>/losses (20)                                       before each of the 20 updates
     <optimizer>/final/<variable>                                  after them
 
 in Lockstep's layouts: images (N, H, W, C), Dense kernels (in, out), Conv2D kernels (h, w, in, out).
 
-The gradients are autograd's. The updates are torch.optim's wherever it computes what
+The gradients are autograd's. The updates are torch.optim's wherever that computes what
 lockstep/graph/ops/update.h says:
 
-    sgd, momentum, nesterov   as they are
-    adam, adamw               with epsilon / sqrt(1 - beta_2^t) for torch's epsilon, which it adds
-                              behind the correction of v and Keras before it
-    adagrad                   with epsilon 0 and an accumulator that starts epsilon higher, which is
-                              Keras's sqrt(a + epsilon)
-
-RMSprop has epsilon below the root in Keras and beside it in torch, and torch has no LARS or LAMB:
-those three are written out here, and RMSprop is held against torch's at an epsilon of 1e-30, where
-the two are one. BatchNormalization's moving variance is Keras's (of the biased variance; torch's is
-of the unbiased one), so the moving averages are written out too.
-
-All is computed in double precision and stored in single. A rounding error that puts one element on
-the other side of a ReLU's kink changes a gradient by a jump, and batch normalisation then spreads
-it: so the seed of each model is the first under which, over all trajectories, no ReLU's input comes
-within MARGIN of 0 and no two elements of a pooling window within MARGIN of being the largest. Every
-trajectory is then computed in single precision as well and must agree to 1e-5, else the script
-fails. An agreement of 1e-4 can so be asked of any right implementation.
+    sgd, momentum, nesterov   unchanged
+    adam, adamw               with epsilon / sqrt(1 - beta_2^t) as torch's epsilon, because torch adds
+    it after the bias correction of v and Keras before it
+    adagrad                   with epsilon 0 and an accumulator that starts epsilon higher, which
+    gives Keras's sqrt(a + epsilon)
+    Keras adds RMSprop's epsilon inside the square root, torch outside it, and torch has no LARS or LAMB:
+    those three are implemented here, and RMSprop is compared with torch's at an epsilon of 1e-30, where
+    the two agree. BatchNormalization's moving variance is Keras's (of the biased variance; torch uses
+    the unbiased one), so the moving averages are implemented here, too.
+    Everything is computed in double precision and stored in single. A rounding error that moves an
+    element across a ReLU's kink changes a gradient abruptly, and batch normalisation then spreads the
+    change. Each model therefore uses the first seed for which, over all trajectories, no ReLU's input
+    comes within MARGIN of 0 and no two elements of a pooling window within MARGIN of a tie for the
+    largest. Every trajectory is also computed in single precision and must agree to 1e-5, otherwise the
+    script fails. So any correct implementation can be expected to agree to 1e-4.
 """
 
 import itertools
@@ -52,7 +50,7 @@ MARGIN = 5e-6
 
 
 class NearKink(Exception):
-    """A trajectory came so near a kink that rounding could choose its side."""
+    """A trajectory came so close to a kink that rounding could decide its side."""
 
 
 class Rmsprop:
@@ -116,7 +114,7 @@ class Lamb:
 
 
 class KerasEpsilon:
-    """torch's Adam or AdamW, with epsilon where Keras has it."""
+    """torch's Adam or AdamW, with epsilon added where Keras adds it."""
 
     def __init__(self, inner, epsilon):
         self.inner, self.epsilon, self.t = inner, epsilon, 0
@@ -128,7 +126,7 @@ class KerasEpsilon:
         self.inner.step()
 
 
-# The options are those of golden_test.cpp.
+# The options must match those of golden.h.
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.05),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9),
@@ -146,7 +144,7 @@ OPTIMIZERS = {
 
 
 def same(x, kernel, stride):
-    """Pads (N, C, H, W) as TensorFlow does: the odd one at the bottom and right."""
+    """Pads (N, C, H, W) as TensorFlow does: an odd row or column goes to the bottom or right."""
     pads = []
     for extent in (x.shape[3], x.shape[2]):
         total = max((-(-extent // stride) - 1) * stride + kernel - extent, 0)
@@ -192,7 +190,7 @@ class Model:
         return x @ v[f"{name}/kernel"] + v[f"{name}/bias"]
 
     def conv(self, v, name, x, stride=1):
-        # Contiguous, both: on permuted views torch 2.15 gives wrong values here, or crashes.
+        # Both must be contiguous: on permuted views torch 2.15 gives wrong values here, or crashes.
         kernel = v[f"{name}/kernel"].permute(3, 2, 0, 1).contiguous()
         x = same(x, kernel.shape[2], stride).contiguous()
         return F.conv2d(x, kernel, v.get(f"{name}/bias"), stride)
@@ -202,7 +200,7 @@ class Model:
         return torch.relu(x)
 
     def max_pool(self, x):
-        """2 × 2 windows. Where all is 0, behind a ReLU, no choice of the largest matters."""
+        """2 × 2 windows. If all are 0, after a ReLU, it does not matter which is the largest."""
         n, c, h, w = x.shape
         windows = x.reshape(n, c, h // 2, 2, w // 2, 2).transpose(3, 4).reshape(-1, 4)
         top = windows.topk(2).values
@@ -308,7 +306,7 @@ def trajectory(model, make_optimizer, dtype):
 
 
 def difference(a, b):
-    """The largest relative difference: of each loss, and of each variable by its norm."""
+    """The largest relative difference of any loss, and of any variable (in norm)."""
     worst = numpy.max(numpy.abs(a[0] - b[0]) / numpy.abs(b[0]))
     for name, value in b[1].items():
         worst = max(worst, numpy.linalg.norm(a[1][name] - value) / numpy.linalg.norm(value))
@@ -327,7 +325,7 @@ def check_rmsprop(model):
 
 
 def first_tame(kind):
-    """The first model of a kind whose trajectories keep away from kinks, and they."""
+    """The first model of a kind whose trajectories avoid kinks, with its seed and trajectories."""
     for seed in itertools.count(1):
         try:
             model = kind(seed)
@@ -354,7 +352,7 @@ def main():
                         numpy.linalg.norm(final[name]) for name in model.trainable)
             print(f"{file} {optimizer}: loss {losses[0]:.4f} to {losses[-1]:.4f}, "
                   f"weights moved by up to {moved:.3f}, single precision {apart:.1e} apart")
-            assert apart < 1e-5, "this trajectory is too wild to be a golden one"
+            assert apart < 1e-5, "this trajectory is too sensitive to rounding"
             tensors[f"{optimizer}/losses"] = losses.astype(numpy.float32)
             for name, value in final.items():
                 tensors[f"{optimizer}/final/{name}"] = value.astype(numpy.float32)

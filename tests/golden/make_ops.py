@@ -1,18 +1,18 @@
-"""Writes ops.safetensors beside itself: what other programs compute for single ops.
+"""Writes ops.safetensors to its own folder: the results of other programs for single ops.
 
-Run once, by a person; no test needs Python. Made with numpy 2.4.6, torch 2.15.0,
-torchvision 0.29.2, keras 3.15.1, tensorflow 2.21.0 and safetensors 0.8.0, and it refuses others:
+Run by hand; no test needs Python. Made with numpy 2.4.6, torch 2.15.0,
+torchvision 0.29.2, keras 3.15.1, tensorflow 2.21.0 and safetensors 0.8.0; other versions are refused:
 
     KERAS_BACKEND=torch python tests/golden/make_ops.py
 
-    reduce/… shape/…   NumPy, in double, stored in single; x0, x1, … the inputs, y the result
-    dropout/…          masks of TensorFlow's Philox 4x32-10, raw words for a key and a counter
-    update/…           keras.optimizers over five steps; torch has other epsilons, Keras has no LARS
+    reduce/… shape/…   NumPy, in double, stored in single; x0, x1, … are the inputs, y the result
+    dropout/…          masks from TensorFlow's Philox 4x32-10, raw words for a key and a counter
+    update/…           keras.optimizers over five steps; torch's epsilons differ, Keras has no LARS
     loss/…             torch.nn.functional from logits, keras.losses (on torch) from probabilities
-    color/…            torchvision.transforms.functional on colours over 255, times 255
+    color/…            torchvision.transforms.functional on colours divided by 255, times 255
     crop/means         area and log of the ratio of torchvision's RandomResizedCrop, 500 × 375 pixels
-    tfrecord/file      two records of tf.train.Example in a file of tf.io.TFRecordWriter
-    resnet/parameters  of torchvision's ResNet-18, 34, 50, 101 and 152
+    tfrecord/file      two records of tf.train.Example in a file by tf.io.TFRecordWriter
+    resnet/parameters  number in torchvision's ResNet-18, 34, 50, 101 and 152
 """
 
 import os
@@ -122,7 +122,7 @@ def movements():
 
 
 def combine(a, b):
-    """SplitMix64's finaliser of a + (b + 1) golden ratios: how a seed and a layer make a key."""
+    """SplitMix64's finaliser of a + (b + 1) golden ratios: derives a key from a seed and a layer."""
     mask = (1 << 64) - 1
     x = (a + 0x9E3779B97F4A7C15 * (b + 1)) & mask
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -131,7 +131,7 @@ def combine(a, b):
 
 
 def dropouts():
-    """Where words of Philox, over 2^32, fall below the rate; counters are (element, sample, step)."""
+    """Drops where a Philox word over 2^32 is below the rate; counters are (element, sample, step)."""
     for name, rate, seed, key, step, shape in (
         ("half", 0.5, 3, 8, 5, (7, 33)),
         ("few", 0.125, 3, 0, 0x1_0000_0007, (3, 60)),
@@ -203,7 +203,7 @@ def losses():
         p,
         keras_loss.sparse_categorical_crossentropy(np.array([1, 2, 1]), p).cpu(),
     )
-    q = single([[1, 3, 4], [0.5, 0.25, 0.25]])  # not of sum 1
+    q = single([[1, 3, 4], [0.5, 0.25, 0.25]])  # the first row does not sum to 1
     truth = single([[0, 1, 0], [0, 0, 1]])
     put_loss("categorical_probabilities", truth, q, keras_loss.categorical_crossentropy(truth, q).cpu())
     scores, truth = single([[0.5, -1], [2, 0]]), single([[1, 0], [1, 1]])

@@ -1,4 +1,4 @@
-// What other programs compute for single ops (tests/golden/make_ops.py).
+// The results of other programs for single ops (tests/golden/make_ops.py).
 #pragma once
 
 #include <map>

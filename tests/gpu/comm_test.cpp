@@ -31,13 +31,13 @@ struct Ranks {
     }
     group = make_gpu_group(pointers, timeout);
   }
-  // Runs body(rank) on a thread each; gives the messages of CommErrors.
+  // Runs body(rank) on one thread per rank; returns the messages of CommErrors.
   std::vector<std::string> run(const std::function<void(int)>& body) {
     std::vector<std::string> errors(devices.size());
     std::vector<std::thread> threads;
     for (int r = 0; r < static_cast<int>(devices.size()); ++r) {
       threads.emplace_back([&, r] {
-        devices[static_cast<std::size_t>(r)]->enter();
+        devices[static_cast<std::size_t>(r)]->make_current();
         try {
           body(r);
         } catch (const CommError& error) {
@@ -49,8 +49,8 @@ struct Ranks {
     for (std::thread& thread : threads) thread.join();
     return errors;
   }
-  // Runs a collective when all ranks are about to: under compute-sanitizer, allocations and copies
-  // wait for all that runs, a rank which waits for this one included.
+  // Runs a collective once all ranks are ready to: under compute-sanitizer, allocations and copies
+  // wait for everything that runs, including a rank that waits for this one.
   void run_together(Collective& collective) {
     prepared.arrive_and_wait();
     collective.start();
@@ -83,7 +83,7 @@ std::vector<float> read(Device& device, const Buffer& buffer, std::size_t count)
 
 class SharedGpu : public testing::TestWithParam<int> {};
 
-TEST_P(SharedGpu, AllReduceAddsInTheOrderOfTheRanksRoundAfterRound) {
+TEST_P(SharedGpu, AllReduceAddsInRankOrderEveryTime) {
   LOCKSTEP_NEEDS_GPU();
   const int ranks = GetParam();
   Ranks all(ranks);
@@ -112,7 +112,7 @@ TEST_P(SharedGpu, AllReduceAddsInTheOrderOfTheRanksRoundAfterRound) {
 }
 
 // Sums of small whole numbers, which every type holds, over data that begins `shift(rank)` elements
-// behind the beginning of a buffer: all at once, and share by share.
+// after the beginning of a buffer: all at once, and slice by slice.
 template <class T>
 void expect_exact_sums(Ranks& all, DType dtype, const std::function<std::size_t(int)>& shift) {
   const int ranks = static_cast<int>(all.devices.size());
@@ -144,13 +144,13 @@ void expect_exact_sums(Ranks& all, DType dtype, const std::function<std::size_t(
       rounds.clear();
       rounds.push_back(comm.reduce_scatter(data, dtype));
       rounds.push_back(comm.all_gather(data, dtype));
-      EXPECT_TRUE(run(std::move(rounds))) << name_of(dtype) << " " << count << ", by shares";
+      EXPECT_TRUE(run(std::move(rounds))) << name_of(dtype) << " " << count << ", by slices";
     });
     for (const std::string& error : errors) EXPECT_EQ(error, "");
   }
 }
 
-TEST_P(SharedGpu, EveryTypeIsAddedWhereverItsDataBegins) {
+TEST_P(SharedGpu, AllReduceTakesEveryTypeAtAnyOffset) {
   LOCKSTEP_NEEDS_GPU();
   Ranks all(GetParam());
   using Shift = std::function<std::size_t(int)>;
@@ -165,7 +165,7 @@ TEST_P(SharedGpu, EveryTypeIsAddedWhereverItsDataBegins) {
   }
 }
 
-TEST_P(SharedGpu, BroadcastGivesAllWhatTheRootHad) {
+TEST_P(SharedGpu, BroadcastGivesAllRanksTheRootsData) {
   LOCKSTEP_NEEDS_GPU();
   const int ranks = GetParam();
   Ranks all(ranks);
@@ -186,7 +186,7 @@ TEST_P(SharedGpu, BroadcastGivesAllWhatTheRootHad) {
 
 INSTANTIATE_TEST_SUITE_P(, SharedGpu, testing::Values(2, 3, 4));
 
-TEST(SharedGpuFailures, AMissingRankIsNamedBehindTheTimeoutAndTheGroupCanGoOn) {
+TEST(SharedGpuFailures, AMissingRankIsNamedAfterTheTimeoutAndTheGroupCanGoOn) {
   LOCKSTEP_NEEDS_GPU();
   Ranks all(2, std::chrono::milliseconds(200));
   const auto memory = all.device(0).allocate(400);
@@ -198,7 +198,11 @@ TEST(SharedGpuFailures, AMissingRankIsNamedBehindTheTimeoutAndTheGroupCanGoOn) {
     sum->finish();
   });
   EXPECT_NE(alone[0].find("cuda:0/1"), std::string::npos) << alone[0];
+  ASSERT_TRUE(all.group->failure().has_value());
+  EXPECT_EQ(all.group->failure()->rank, 1);
+  EXPECT_EQ(all.group->failure()->kind, FailureKind::Comm);
   all.group->reset();
+  EXPECT_FALSE(all.group->failure().has_value());
   const auto together = all.run([&](int r) {
     const auto sum =
         all.group->rank(r).all_reduce(bytes_of(r == 0 ? *memory : *other, 400), DType::F32);
@@ -208,7 +212,7 @@ TEST(SharedGpuFailures, AMissingRankIsNamedBehindTheTimeoutAndTheGroupCanGoOn) {
   for (const std::string& error : together) EXPECT_EQ(error, "");
 }
 
-TEST(SharedGpuFailures, RanksThatDoNotMeanTheSameAreNamed) {
+TEST(SharedGpuFailures, RanksThatDisagreeAreAnError) {
   LOCKSTEP_NEEDS_GPU();
   Ranks all(2, std::chrono::seconds(5));
   const auto errors = all.run([&](int r) {
@@ -221,7 +225,7 @@ TEST(SharedGpuFailures, RanksThatDoNotMeanTheSameAreNamed) {
   EXPECT_NE(errors[0] + errors[1], "");
 }
 
-// One rank of two processes, on the GPU that they share.
+// Joins as one of two ranks, which are processes that share a GPU.
 std::unique_ptr<Communicator> join_nccl(int rank, Device& device,
                                         const std::filesystem::path& folder,
                                         std::chrono::milliseconds timeout) {
@@ -239,7 +243,7 @@ std::unique_ptr<Communicator> join_nccl(int rank, Device& device,
   return make_nccl_rank(device, {.id = id, .rank = rank, .size = 2, .timeout = timeout});
 }
 
-// Adds, and gives 0 where the sum is right.
+// All-reduces; returns 0 if the result is right.
 int add_over_nccl(int rank, const std::filesystem::path& folder) {
   const auto device = make_cuda_device("cuda:0");
   const auto comm = join_nccl(rank, *device, folder, std::chrono::seconds(60));
@@ -256,6 +260,39 @@ int add_over_nccl(int rank, const std::filesystem::path& folder) {
     if (result[i] != mine[i] + theirs[i]) return 1;
   }
   return 0;
+}
+
+// Scatters sums of whole numbers and gathers them again, in slices that are equally long and in
+// others; gives 0 where all are right.
+int scatter_and_gather_over_nccl(int rank, const std::filesystem::path& folder) {
+  const auto device = make_cuda_device("cuda:0");
+  const auto comm = join_nccl(rank, *device, folder, std::chrono::seconds(60));
+  for (const std::size_t count : {1u, 3u, 40u, 64u, 1001u, 100'003u}) {
+    const auto memory = device->allocate(count * sizeof(float));
+    const auto expected = [](std::size_t i) { return 2 * static_cast<float>(i % 97) + 1; };
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(i % 97 + (rank == 1));
+    device->copy(memory->data(), reinterpret_cast<const std::byte*>(values.data()), count * 4);
+    const auto scatter = comm->reduce_scatter(bytes_of(*memory, count * 4), DType::F32);
+    scatter->start();
+    scatter->finish();
+    values = read(*device, *memory, count);
+    const Slice own = slice_of(count, sizeof(float), rank, 2);
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool mine = i >= own.begin && i < own.end;
+      if (mine && values[i] != expected(i)) return 1;
+      if (!mine) values[i] = -1;  // not needed any more
+    }
+    device->copy(memory->data(), reinterpret_cast<const std::byte*>(values.data()), count * 4);
+    const auto gather = comm->all_gather(bytes_of(*memory, count * 4), DType::F32);
+    gather->start();
+    gather->finish();
+    values = read(*device, *memory, count);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (values[i] != expected(i)) return 1;
+    }
+  }
+  return comm->sum_order() == SumOrder::Repeatable ? 0 : 1;
 }
 
 // Both ranks run a recorded step that adds; then only the first runs it again. Gives 0 where that
@@ -294,9 +331,9 @@ int miss_a_step_over_nccl(int rank, const std::filesystem::path& folder) {
   return result;
 }
 
-// NCCL lets two ranks share a GPU where each claims to be another host. Each is a process of its
-// own, started before this one has touched the GPU: these tests run alone in their program, which
-// the name of their suite asks for.
+// NCCL lets two ranks share a GPU if each claims to be on another host. Each is a separate process,
+// forked before this one has touched the GPU: these tests must run alone in their program, which
+// the name of their suite requests.
 void expect_of_two_processes(int (*body)(int rank, const std::filesystem::path& folder)) {
   const TemporaryFolder folder;
   std::vector<pid_t> children;
@@ -305,7 +342,7 @@ void expect_of_two_processes(int (*body)(int rank, const std::filesystem::path& 
     if (probe == 0) _exit(find_gpus().gpus.empty() ? 1 : 0);
     int status = 0;
     waitpid(probe, &status, 0);
-    if (WEXITSTATUS(status) != 0) GTEST_SKIP() << "there is no GPU to this process";
+    if (WEXITSTATUS(status) != 0) GTEST_SKIP() << "this process sees no GPU";
   }
   for (int rank = 0; rank < 2; ++rank) {
     const pid_t child = fork();
@@ -329,11 +366,15 @@ void expect_of_two_processes(int (*body)(int rank, const std::filesystem::path& 
   }
 }
 
-TEST(NcclAlone, TwoProcessesAddAsTheRanksOfOneProcessDo) {
+TEST(NcclAlone, TwoProcessesAllReduceLikeTheRanksOfOne) {
   expect_of_two_processes(add_over_nccl);
 }
 
-TEST(NcclAlone, AStepThatARankIsMissingInEndsBehindTheTimeout) {
+TEST(NcclAlone, SlicesOfAnyLengthAreScatteredAndGathered) {
+  expect_of_two_processes(scatter_and_gather_over_nccl);
+}
+
+TEST(NcclAlone, AStepThatARankIsMissingInEndsAfterTheTimeout) {
   expect_of_two_processes(miss_a_step_over_nccl);
 }
 

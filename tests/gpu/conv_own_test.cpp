@@ -1,11 +1,11 @@
-// What stands in for cuDNN where it has no engine (kernels/cuda/conv_direct.h, conv_border.h), by
-// itself: whether cuDNN has one or not depends on its version and the GPU.
+// The fallbacks for convolutions that cuDNN has no engine for (kernels/cuda/conv/conv_direct.h,
+// conv_border.h), tested directly: whether cuDNN has one depends on its version and the GPU.
 #include "gpu/on_gpu.h"
 #include "kernels/evaluate.h"
 #include "kernels/op_case_check.h"
 #include "lockstep/device/cuda/runtime.h"
-#include "lockstep/kernels/cuda/conv_border.h"
-#include "lockstep/kernels/cuda/conv_direct.h"
+#include "lockstep/kernels/cuda/conv/conv_border.h"
+#include "lockstep/kernels/cuda/conv/conv_direct.h"
 
 namespace lockstep {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 struct DirectCase {
   const char* name;
   Shape image;
-  Shape filter;  // (kh, kw, in of a group, o)
+  Shape filter;  // (kh, kw, in per group, o)
   ConvOptions options;
 };
 
@@ -49,7 +49,7 @@ ConvProblem problem_of(const DirectCase& c, ConvWay way, DType dtype) {
 
 class GpuDirectConvolution : public testing::TestWithParam<DirectCase> {};
 
-TEST_P(GpuDirectConvolution, IsThatOfTheReferenceEachWay) {
+TEST_P(GpuDirectConvolution, MatchesTheReferenceForwardAndBackward) {
   LOCKSTEP_NEEDS_GPU();
   const DirectCase& c = GetParam();
   const auto stream = gpu().make_stream();
@@ -91,7 +91,7 @@ TEST_P(GpuDirectConvolution, IsThatOfTheReferenceEachWay) {
 INSTANTIATE_TEST_SUITE_P(All, GpuDirectConvolution, testing::ValuesIn(direct_cases()),
                          [](const auto& row) { return std::string(row.param.name); });
 
-TEST(GpuBorders, AreZerosAroundImagesAndGoAgain) {
+TEST(GpuBorders, AreZerosAroundImagesAndCanBeRemoved) {
   LOCKSTEP_NEEDS_GPU();
   const auto stream = gpu().make_stream();
   for (const Shape& shape : {Shape{2, 5, 7, 3}, Shape{1, 1, 1, 1}, Shape{3, 9, 4, 64}}) {

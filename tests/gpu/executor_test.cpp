@@ -1,5 +1,5 @@
-// Plans on the GPU: the first run issues, later ones launch what was recorded; the host may run
-// ahead; what is wrong in the data is found.
+// Plans on the GPU: the first run issues kernels, later ones launch the recording; the host may run
+// ahead; errors in the data are found.
 #include "lockstep/exec/executor.h"
 #include "gpu/gpu.h"
 #include "lockstep/graph/ops/ops.h"
@@ -33,7 +33,7 @@ TEST(GpuExecutor, EveryRunSeesItsOwnInputs) {
   }
 }
 
-TEST(GpuExecutor, VariablesGoOnFromRunToRunAndTheHostRunsAhead) {
+TEST(GpuExecutor, VariablesKeepTheirValuesWhileTheHostRunsAhead) {
   LOCKSTEP_NEEDS_GPU();
   const auto counter = std::make_shared<Variable>();
   counter->name = "counter";
@@ -49,7 +49,7 @@ TEST(GpuExecutor, VariablesGoOnFromRunToRunAndTheHostRunsAhead) {
   for (const float each : value.values<float>()) ASSERT_EQ(each, 50.0f);
 }
 
-TEST(GpuExecutor, ResultsOfARunAreReadWhileTheNextIsUnderWay) {
+TEST(GpuExecutor, ResultsAreReadWhileTheNextRunIsInFlight) {
   LOCKSTEP_NEEDS_GPU();
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {257}});
@@ -58,13 +58,13 @@ TEST(GpuExecutor, ResultsOfARunAreReadWhileTheNextIsUnderWay) {
   Executor executor(planned(std::move(graph)), gpu_kernels(), state);
   const Tensor y = executor.output("y");
   for (int run = 1; run <= 50; ++run) {
-    // In turns from memory of its own, and from memory that is lent and then written over.
+    // Alternates between the executor's memory and a bound buffer that is then overwritten.
     const std::shared_ptr<Buffer> lent = gpu().allocate_host(257 * sizeof(float));
     executor.await_inputs();
     Tensor values = run % 2 == 0 ? executor.input("x") : Tensor(DType::F32, {257}, lent, 0);
     for (float& value : values.values<float>()) value = static_cast<float>(run);
     if (run % 2 != 0) {
-      EXPECT_TRUE(executor.lend("x", lent, 0));
+      EXPECT_TRUE(executor.bind_input("x", lent, 0));
     }
     executor.run();
     EXPECT_EQ(executor.runs(), static_cast<std::uint64_t>(run));
@@ -75,10 +75,10 @@ TEST(GpuExecutor, ResultsOfARunAreReadWhileTheNextIsUnderWay) {
   executor.wait();
   EXPECT_EQ(y.item(), 257.0 * 50);
   const Tensor pageable(DType::F32, {257});
-  EXPECT_FALSE(executor.lend("x", pageable.buffer(), 0));
+  EXPECT_FALSE(executor.bind_input("x", pageable.buffer(), 0));
 }
 
-// The losses of four samples, of three classes.
+// The losses of four samples with three classes.
 Graph labelled() {
   Graph graph;
   const Value logits = graph.input("logits", {DType::F32, {4, 3}});
@@ -87,7 +87,7 @@ Graph labelled() {
   return graph;
 }
 
-TEST(GpuExecutor, ABadLabelIsThatOfItsRunWhileTheNextIsUnderWay) {
+TEST(GpuExecutor, ABadLabelIsReportedForItsOwnRun) {
   LOCKSTEP_NEEDS_GPU();
   State state(gpu(), 0);
   Executor executor(planned(labelled()), gpu_kernels(), state);
@@ -101,14 +101,14 @@ TEST(GpuExecutor, ABadLabelIsThatOfItsRunWhileTheNextIsUnderWay) {
     run(2);
     run(7);
     const std::uint64_t last = executor.runs();
-    EXPECT_NO_THROW(executor.wait(last - 1)) << "the label of the next run was found";
+    EXPECT_NO_THROW(executor.wait(last - 1)) << "the label of the next run was reported";
     run(2);
     EXPECT_THROW(executor.wait(last), DataError);
-    EXPECT_NO_THROW(executor.wait(last + 1)) << "the label of the run before was found again";
+    EXPECT_NO_THROW(executor.wait(last + 1)) << "the label of the previous run was reported again";
   }
 }
 
-TEST(GpuExecutor, ALabelOutOfRangeIsNamedAndTheNextRunIsFine) {
+TEST(GpuExecutor, ALabelOutOfRangeIsNamedAndTheNextRunWorks) {
   LOCKSTEP_NEEDS_GPU();
   State state(gpu(), 0);
   Executor executor(planned(labelled()), gpu_kernels(), state);
@@ -131,7 +131,7 @@ TEST(GpuExecutor, ALabelOutOfRangeIsNamedAndTheNextRunIsFine) {
   }
 }
 
-TEST(GpuExecutor, TooLittleMemoryIsForetold) {
+TEST(GpuExecutor, TooLittleMemoryIsReportedInAdvance) {
   LOCKSTEP_NEEDS_GPU();
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {1}});
@@ -140,7 +140,7 @@ TEST(GpuExecutor, TooLittleMemoryIsForetold) {
   State state(gpu(), 0);
   try {
     Executor executor(make_plan(std::move(graph), gpu_kernels()), gpu_kernels(), state);
-    ADD_FAILURE() << "4 TiB were had";
+    ADD_FAILURE() << "4 TiB were allocated";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("are free"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("smaller batch"), std::string::npos) << error.what();

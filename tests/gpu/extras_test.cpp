@@ -1,12 +1,13 @@
-// What only a GPU's kernels offer (ops/norm.h, ops/conv.h): a convolution's statistics for the norm
-// behind it, a mask in bits, a norm that pools, lists of casts; that they are used, and right.
+// Fusions that only the GPU's kernels offer (ops/norm.h, ops/conv.h): a convolution that computes
+// the statistics of the next norm, a mask in bits, a norm that pools, lists of casts. They must be
+// used and correct.
 #include "gpu/gpu.h"
 #include "kernels/op_case_check.h"
 
 namespace lockstep {
 namespace {
 
-// relu(norm(conv(x)) (+ residual)), large enough for plans to be measured.
+// relu(norm(conv(x)) (+ residual)), large enough for algorithms to be measured.
 OpCase block(const char* name, bool residual, std::int64_t channels) {
   return {.name = name,
           .inputs = {f32({8, 28, 28, 64}), f32_uniform({3, 3, 64, channels}, -0.1, 0.1),
@@ -44,14 +45,14 @@ TEST(GpuExtras, AResidualBlockKeepsItsMaskInBitsAndAgreesWithTheCpu) {
   }
 }
 
-TEST(GpuExtras, AMaskOfChannelsThatDoNotFillBytesIsTheResult) {
+TEST(GpuExtras, ChannelsThatDoNotFillBytesGetNoMaskInBits) {
   LOCKSTEP_NEEDS_GPU();
   const OpCase odd = block("odd_block", true, 36);
   EXPECT_EQ(count(optimized(odd, DType::F16), Op::BatchNorm, "bits"), 0);
   expect_agreement_in(odd, DType::F16, gpu_kernels(), gpu());
 }
 
-// relu(norm(conv(x)) + norm(conv(x))), and behind it a sum, so that its gradient has two summands.
+// relu(norm(conv(x)) + norm(conv(x))), followed by a sum, so that its gradient has two summands.
 OpCase projected_block(const char* name, std::int64_t channels) {
   return {.name = name,
           .inputs = {f32({8, 28, 28, 64}), f32_uniform({3, 3, 64, channels}, -0.1, 0.1),
@@ -71,7 +72,7 @@ OpCase projected_block(const char* name, std::int64_t channels) {
           .turns_signs = true};
 }
 
-TEST(GpuExtras, ABlockWithAProjectionIsOneNormEachWayAndAgreesWithTheCpu) {
+TEST(GpuExtras, ABlockWithAProjectionIsOneNormForwardAndBackwardAndAgreesWithTheCpu) {
   LOCKSTEP_NEEDS_GPU();
   const OpCase even = projected_block("projected_block", 64);
   const OpCase odd = projected_block("odd_projected_block", 36);
@@ -85,8 +86,8 @@ TEST(GpuExtras, ABlockWithAProjectionIsOneNormEachWayAndAgreesWithTheCpu) {
   expect_agreement(odd, gpu_kernels(), gpu());
 }
 
-// The same of images that are given, so that no kernel but ours runs: relu(norm(a) + norm(b)) where
-// it is projected, else relu(norm(a) + b).
+// The same with images as inputs, so that only our kernels run: relu(norm(a) + norm(b)) if
+// projected, otherwise relu(norm(a) + b).
 OpCase norms_of_images(bool projected, std::int64_t channels) {
   const Shape image{8, 28, 28, channels};
   return {.name = projected ? "projected_images" : "residual_images",
@@ -104,7 +105,7 @@ OpCase norms_of_images(bool projected, std::int64_t channels) {
           .turns_signs = true};
 }
 
-TEST(GpuExtras, NormsOfGivenImagesAreJoinedAndAgreeWithTheCpu) {
+TEST(GpuExtras, NormsOfInputImagesAreFusedAndAgreeWithTheCpu) {
   LOCKSTEP_NEEDS_GPU();
   for (const bool projected : {true, false}) {
     for (const std::int64_t channels : {64, 36}) {
@@ -122,8 +123,8 @@ TEST(GpuExtras, NormsOfGivenImagesAreJoinedAndAgreeWithTheCpu) {
   }
 }
 
-// max_pool(relu(norm(x))), and where it is summed, a sum behind it, so that its gradient has two
-// summands. Gamma has both signs. Of x in 16 bits many are equal.
+// max_pool(relu(norm(x))); if `summed`, followed by a sum, so that its gradient has two summands.
+// Gamma has both signs. In 16 bits many elements of x are equal.
 OpCase pooled_norm(const char* name, const Shape& x, PoolOptions options, bool summed) {
   const Shape channels{x[3]};
   return {
@@ -138,7 +139,7 @@ OpCase pooled_norm(const char* name, const Shape& x, PoolOptions options, bool s
       .tolerance = 1e-4};
 }
 
-TEST(GpuExtras, ANormIsPooledInOneSweepEachWayAndAgreesWithTheCpu) {
+TEST(GpuExtras, NormAndPoolingAreFusedForwardAndBackwardAndAgreeWithTheCpu) {
   LOCKSTEP_NEEDS_GPU();
   const PoolOptions overlapping{.window = {3, 3}, .strides = {2, 2}, .padding = {1, 1, 1, 1}};
   const PoolOptions uneven{.window = {3, 3}, .strides = {2, 2}, .padding = {0, 1, 0, 1}};
@@ -159,7 +160,7 @@ TEST(GpuExtras, ANormIsPooledInOneSweepEachWayAndAgreesWithTheCpu) {
   }
 }
 
-TEST(GpuExtras, WindowsOrChannelsThatThereIsNoKernelForArePooledByThemselves) {
+TEST(GpuExtras, UnsupportedWindowsAndChannelsArePooledSeparately) {
   LOCKSTEP_NEEDS_GPU();
   const PoolOptions wide{.window = {5, 5}, .strides = {2, 2}, .padding = {2, 2, 2, 2}};
   for (const OpCase& pooled : {pooled_norm("wide", {4, 12, 12, 64}, wide, true),
@@ -173,7 +174,7 @@ TEST(GpuExtras, WindowsOrChannelsThatThereIsNoKernelForArePooledByThemselves) {
 
 TEST(GpuExtras, AConvolutionsStatisticsAreThoseOfItsResult) {
   LOCKSTEP_NEEDS_GPU();
-  // As the pass writes it, whether it pays or not.
+  // As the pass would write it, whether it pays off or not.
   OpCase given = block("statistics", false, 64);
   given.differentiable = false;
   given.build = [](Graph& graph, CaseInputs in) {
@@ -187,14 +188,14 @@ TEST(GpuExtras, AConvolutionsStatisticsAreThoseOfItsResult) {
     const auto conv = graph.add(Op::Conv2D, std::vector<Value>{image, filter}, attrs);
     return std::vector<Value>{cast(conv[0], DType::F32), conv[1], conv[2]};
   };
-  OpCase apart = given;
-  apart.build = [](Graph&, CaseInputs in) {
+  OpCase separate = given;
+  separate.build = [](Graph&, CaseInputs in) {
     const Value y = conv2d(in[0], in[1], {.padding = {1, 1, 1, 1}});
     return std::vector<Value>{y, reduce_sum(y, {.axes = {0, 1, 2}}),
                               reduce_sum(square(y), {.axes = {0, 1, 2}})};
   };
   CaseRun have(given, build_graph(given, DType::F32).graph, gpu_kernels(), gpu());
-  CaseRun want(apart, build_graph(apart, DType::F32).graph, cpu_kernels());
+  CaseRun want(separate, build_graph(separate, DType::F32).graph, cpu_kernels());
   round_inputs(have.executor(), DType::F16);
   round_inputs(want.executor(), DType::F16);
   have.run();
@@ -202,7 +203,7 @@ TEST(GpuExtras, AConvolutionsStatisticsAreThoseOfItsResult) {
   expect_close(have, want, 1e-2);
 }
 
-TEST(GpuExtras, ManyCastsInOneLaunchRoundAsOneByOne) {
+TEST(GpuExtras, ManyCastsInOneLaunchRoundLikeSingleOnes) {
   LOCKSTEP_NEEDS_GPU();
   for (const DType dtype : {DType::F16, DType::BF16}) {
     SCOPED_TRACE(name_of(dtype));
@@ -258,8 +259,8 @@ TEST(GpuExtras, TwoLayersAgreeWithTheCpuWhetherTheirMaskIsInBitsOrNot) {
   }
 }
 
-// As the pass writes it, whether it pays or not.
-TEST(GpuExtras, AMaskInBitsIsThatOfReluBehindAProduct) {
+// As the pass would write it, whether it pays off or not.
+TEST(GpuExtras, AMaskInBitsIsThatOfReluAfterAProduct) {
   LOCKSTEP_NEEDS_GPU();
   for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
     for (const std::int64_t hidden : {8, 128, 136, 1024}) {
@@ -269,7 +270,7 @@ TEST(GpuExtras, AMaskInBitsIsThatOfReluBehindAProduct) {
                               f32({32, 24}), f32_uniform({hidden, 24}, -0.2, 0.2)},
                    .build = {},
                    .differentiable = false};
-      OpCase apart = given;
+      OpCase separate = given;
       given.build = [dtype](Graph& graph, CaseInputs in) {
         const auto own = [&](std::size_t i) { return cast(in[i], dtype); };
         const auto product = graph.add(Op::MatMul, std::vector<Value>{own(0), own(1), own(2)},
@@ -283,13 +284,13 @@ TEST(GpuExtras, AMaskInBitsIsThatOfReluBehindAProduct) {
                       {{"transpose_a", false}, {"transpose_b", true}, {"masked", true}});
         return std::vector<Value>{cast(product[0], DType::F32), cast(masked[0], DType::F32)};
       };
-      apart.build = [](Graph&, CaseInputs in) {
+      separate.build = [](Graph&, CaseInputs in) {
         const Value y = relu(matmul(in[0], in[1], in[2]));
         const Value dy = matmul(in[3], in[4], {.transpose_b = true});
         return std::vector<Value>{y, activation_grad(dy, y, "relu", 0.2)};
       };
       CaseRun have(given, build_graph(given, DType::F32).graph, gpu_kernels(), gpu());
-      CaseRun want(apart, build_graph(apart, DType::F32).graph, cpu_kernels());
+      CaseRun want(separate, build_graph(separate, DType::F32).graph, cpu_kernels());
       if (dtype != DType::F32) {
         round_inputs(have.executor(), dtype);
         round_inputs(want.executor(), dtype);

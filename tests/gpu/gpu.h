@@ -1,4 +1,4 @@
-// The GPU that these tests run on. Where there is none they skip, and say why.
+// The GPU that these tests run on. Without one they skip and say why.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ inline Device& gpu() {
   return *device;
 }
 
-// A kernel whose memory for results is all NaN before it runs.
+// A kernel whose outputs are filled with NaN before it runs.
 class FilledKernel final : public Kernel {
  public:
   FilledKernel(const KernelCall& call, std::unique_ptr<Kernel> kernel)
@@ -44,15 +44,15 @@ class FilledKernel final : public Kernel {
   std::vector<std::byte*> outputs_;
 };
 
-// Where choices of algorithms are kept from run to run: the file LOCKSTEP_TEST_PLANS names
-// (scripts/sanitize-gpu: choosing anew takes minutes there), nowhere without it.
+// The file that keeps choices of algorithms from run to run: $LOCKSTEP_TEST_PLANS, or none.
+// (scripts/sanitize-gpu sets it, because choosing takes minutes there.)
 inline std::string kept_plans() {
   const char* path = std::getenv("LOCKSTEP_TEST_PLANS");
   return path == nullptr ? "" : path;
 }
 
-// With LOCKSTEP_TEST_FILLED the ops that libraries compute are FilledKernels: initcheck does not
-// see what a library's kernel writes by the GPU's copy engine for tensors, but it sees the fill.
+// With LOCKSTEP_TEST_FILLED, the ops that libraries compute are FilledKernels: initcheck does not
+// see writes by the GPU's tensor memory accelerator, which the libraries use, but it sees the fill.
 inline KernelLibrary kernels_of_tests(const CudaKernelOptions& options) {
   KernelLibrary library = make_cuda_kernels(gpu(), options);
   if (std::getenv("LOCKSTEP_TEST_FILLED") == nullptr) return library;

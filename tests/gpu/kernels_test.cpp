@@ -1,4 +1,4 @@
-// Every op case on the GPU against the reference.
+// Compares every op case on the GPU with the reference.
 #include "gpu/gpu.h"
 #include "kernels/cases_conv.h"
 #include "kernels/cases_elementwise.h"
@@ -27,7 +27,7 @@
   }                                                                                               \
   INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##Cases, testing::ValuesIn(cases), lockstep::case_name)
 
-// Cases drawn at random have no bound on what rounding does to them: in f32 alone.
+// Random cases may amplify rounding without bound, so they are compared in f32 only.
 #define LOCKSTEP_GPU_DRAWN_CASES(Family, cases)                                       \
   class Gpu##Family##Cases : public testing::TestWithParam<lockstep::OpCase> {};      \
   TEST_P(Gpu##Family##Cases, AgreeWithTheReference) {                                 \
@@ -36,8 +36,8 @@
   }                                                                                   \
   INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##Cases, testing::ValuesIn(cases), lockstep::case_name)
 
-// Products of f32 on tensor cores have ten bits of mantissa. What is large and goes through an
-// activation is checked without its gradient, which jumps where a rounded sum changes its sign.
+// Products of f32 on tensor cores have ten bits of mantissa. Large cases with an activation are
+// checked without their gradient, which jumps if rounding changes the sign of a sum.
 #define LOCKSTEP_GPU_TF32_CASES(Family, cases)                                             \
   class Gpu##Family##CasesInTf32 : public testing::TestWithParam<lockstep::OpCase> {};     \
   TEST_P(Gpu##Family##CasesInTf32, AgreeToAThousandth) {                                   \

@@ -1,4 +1,4 @@
-// Tensors on the GPU and back, for tests that call kernels by themselves.
+// Copies tensors to the GPU and back, for tests that call kernels directly.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Numbers that a 16-bit dtype has.
+// Random numbers that a 16-bit dtype holds exactly.
 inline Tensor drawn(const Shape& shape, DType dtype, std::uint64_t stream) {
   Tensor tensor = Tensor::of(std::vector<float>(static_cast<std::size_t>(shape.elements())), shape);
   fill(tensor, {}, 7, stream);
@@ -40,7 +40,7 @@ inline std::shared_ptr<Buffer> on_gpu(const Tensor& tensor, DType dtype) {
   return buffer;
 }
 
-// A copy of what lies on the GPU, in f32.
+// A copy of a buffer on the GPU, as f32.
 inline Tensor from_gpu(const Buffer& buffer, DType dtype, const Shape& shape) {
   const auto count = static_cast<std::size_t>(shape.elements());
   Tensor tensor = Tensor::of(std::vector<float>(count), shape).cast(dtype);

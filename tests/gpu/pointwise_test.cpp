@@ -1,6 +1,6 @@
-// Programs that are compiled while a plan is made, against the reference: the graphs of
-// kernels/drawn_chains.h, 16-bit floats, sizes around packs and tiles, and more segments than one
-// launch holds.
+// Compares pointwise kernels, which are compiled when a plan is made, with the reference: the
+// graphs of kernels/drawn_chains.h, 16-bit floats, sizes around packs and tiles, and more segments
+// than one launch holds.
 #include "gpu/gpu.h"
 #include "kernels/drawn_chains.h"
 #include "lockstep/graph/ops/ops.h"
@@ -12,8 +12,8 @@ int count(const Graph& graph, Op op) {
   return static_cast<int>(std::ranges::count(graph.nodes(), op, &Node::op));
 }
 
-// Runs a graph on the GPU as the passes leave it, for as many steps as are issued, recorded and
-// launched, and compares with the reference.
+// Runs a graph on the GPU after the passes, for enough steps to be issued, recorded and launched,
+// and compares the results with the reference.
 void expect_same(Graph graph, double tolerance) {
   constexpr int kSteps = 4;
   Graph optimized = clone(graph);
@@ -33,14 +33,14 @@ void expect_same(Graph graph, double tolerance) {
 
 class GpuDrawnChains : public testing::TestWithParam<int> {};
 
-TEST_P(GpuDrawnChains, ComputeWhatTheReferenceComputes) {
+TEST_P(GpuDrawnChains, MatchTheReference) {
   LOCKSTEP_NEEDS_GPU();
   expect_same(DrawnChain(GetParam()).take(), 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuDrawnChains, testing::Range(0, 40));
 
-TEST(GpuPointwise, EveryActivationAndItsGradient) {
+TEST(GpuPointwise, EveryActivationAndItsGradientMatch) {
   LOCKSTEP_NEEDS_GPU();
   for (const char* kind : {"relu", "relu6", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh",
                            "sigmoid", "softplus"}) {
@@ -55,7 +55,7 @@ TEST(GpuPointwise, EveryActivationAndItsGradient) {
   }
 }
 
-TEST(GpuPointwise, SizesAroundPacksAndTiles) {
+TEST(GpuPointwise, SizesAroundPacksAndTilesMatch) {
   LOCKSTEP_NEEDS_GPU();
   for (const std::int64_t n : {1, 3, 4, 5, 255, 1024, 4095, 4096, 4097, 70001, 1 << 20}) {
     SCOPED_TRACE(n);
@@ -68,14 +68,14 @@ TEST(GpuPointwise, SizesAroundPacksAndTiles) {
   }
 }
 
-TEST(GpuPointwise, SixteenBits) {
+TEST(GpuPointwise, SixteenBitFloatsMatch) {
   LOCKSTEP_NEEDS_GPU();
   for (const DType dtype : {DType::F16, DType::BF16}) {
     for (const std::int64_t n : {1, 7, 8, 1000, 100003}) {
       Graph graph;
       const Value x = cast(graph.input("x", {DType::F32, Shape{n}}), dtype);
       const Value y = cast(graph.input("y", {DType::F32, Shape{n}}), dtype);
-      // Something that is not elementwise between, so that 16 bits are read and written.
+      // Ops that are not elementwise in between, so that 16-bit values are read and written.
       const Value hidden = pad(pad(x, Ints{1}, Ints{0}), Ints{0}, Ints{1});
       const Value inner = slice(hidden, Ints{1}, Ints{n});
       const Value z = activation(inner * y + x, "gelu") * 0.5;
@@ -86,7 +86,7 @@ TEST(GpuPointwise, SixteenBits) {
   }
 }
 
-TEST(GpuPointwise, MoreSegmentsThanOneLaunchHolds) {
+TEST(GpuPointwise, MoreSegmentsThanOneLaunchHoldsMatch) {
   LOCKSTEP_NEEDS_GPU();
   Graph graph;
   for (int i = 0; i < 300; ++i) {

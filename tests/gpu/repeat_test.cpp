@@ -1,5 +1,5 @@
-// A step is the same step every time, whatever else the GPU does: gradients have the same bits. It
-// says most where several processes run it at the same time.
+// A step gives the same gradients, bit for bit, every time, whatever else the GPU does. The test is
+// strongest if several processes run it at once.
 #include "gpu/gpu.h"
 #include "train/golden.h"
 
@@ -8,9 +8,9 @@ namespace {
 
 constexpr int kBatches = 4;
 
-// With next to no momentum, an optimizer's slots are the gradients that the update of the last step
-// saw; with next to no rate, the parameters stay as they are.
-TEST(GpuRepeat, EveryStepSeesTheSameGradients) {
+// With a tiny momentum, an optimizer's slots are the gradients of the last step; with a tiny
+// learning rate, the parameters do not change.
+TEST(GpuRepeat, EveryStepComputesTheSameGradients) {
   LOCKSTEP_NEEDS_GPU();
   const std::shared_ptr<Network> network = kModels[0].make();
   const Optimizer optimizer = SGD({.learning_rate = 1e-30, .momentum = 1e-30});

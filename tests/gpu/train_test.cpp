@@ -1,4 +1,5 @@
-// Training on the GPU: as on the CPU, on one replica or several that share it, and again the same.
+// Training on the GPU matches the CPU, on one replica or several that share the GPU, and is
+// reproducible.
 #include <cmath>
 
 #include "gpu/gpu.h"
@@ -25,7 +26,7 @@ struct Trained {
   double accuracy = 0;
 };
 
-// With a file in which measured choices of algorithms are kept, so that they are always the same.
+// `plan_cache` is a file that keeps measured choices of algorithms, so that they never change.
 Trained train(const std::vector<std::string>& devices,
               const std::string& plan_cache = kept_plans()) {
   const Samples samples = make_samples(150);
@@ -39,7 +40,7 @@ Trained train(const std::vector<std::string>& devices,
        .loss = SparseCategoricalCrossentropy({.from_logits = true}),
        .metrics = {SparseCategoricalAccuracy()},
        .seed = 5});
-  // Batches of 40: the last has 30, which do not divide evenly by 4.
+  // Batches of 40: the last has 30, which is not divisible by 4.
   const History history = model.fit({samples.x}, samples.y,
                                     {.epochs = kEpochs,
                                      .callbacks = {losses.callback()},
@@ -58,7 +59,7 @@ void expect_close(const Trained& a, const Trained& b, double tolerance) {
   }
 }
 
-TEST(GpuTraining, LossesAreThoseOfTheCpu) {
+TEST(GpuTraining, LossesMatchTheCpu) {
   LOCKSTEP_NEEDS_GPU();
   const Trained cpu = train({"cpu:0"});
   const Trained gpu = train({"cuda:0"});
@@ -66,8 +67,8 @@ TEST(GpuTraining, LossesAreThoseOfTheCpu) {
   EXPECT_GT(gpu.accuracy, 0.9);
 }
 
-// Nothing can be told apart by the numbers when the next step is under way as results are read.
-TEST(GpuTraining, RunningAheadGivesTheBitsOfStepByStep) {
+// Reading results while the next step is in flight changes no number.
+TEST(GpuTraining, RunningAheadGivesTheSameBits) {
   LOCKSTEP_NEEDS_GPU();
   const TemporaryFolder folder;
   const Samples samples = make_samples(150);
@@ -91,10 +92,9 @@ TEST(GpuTraining, RunningAheadGivesTheBitsOfStepByStep) {
                                   .batch(40)
                                   .prefetch();
       const History history = model.fit(
-          batches,
-          {.epochs = kEpochs,
-           .validation_data = batches,
-           .callbacks = {LambdaCallback({.on_batch_end = keep, .looks_at_model = !ahead})}});
+          batches, {.epochs = kEpochs,
+                    .validation_data = batches,
+                    .callbacks = {LambdaCallback({.on_batch_end = keep, .needs_sync = !ahead})}});
       weights[ahead] = weights_of(model);
       const Attribution& part = history.attribution;
       EXPECT_EQ(part.communication > 0, devices.size() > 1);
@@ -105,16 +105,16 @@ TEST(GpuTraining, RunningAheadGivesTheBitsOfStepByStep) {
   }
 }
 
-TEST(GpuTraining, ReplicasThatShareAGpuEqualOne) {
+TEST(GpuTraining, ReplicasThatShareAGpuMatchOne) {
   LOCKSTEP_NEEDS_GPU();
   const Trained one = train({"cuda:0"});
   expect_close(train({"cuda:0/0", "cuda:0/1"}), one, 1e-5);
   expect_close(train({"cuda:0/0", "cuda:0/1", "cuda:0/2", "cuda:0/3"}), one, 1e-5);
 }
 
-// Each replica's inputs are on their way to the GPU while its last step still waits for the other
-// replica: such copies must not stand in one another's way.
-TEST(GpuTraining, ReplicasThatShareAGpuTakeLargeInputs) {
+// Each replica's inputs are copied to the GPU while its last step still waits for the other
+// replica: these copies must not block each other.
+TEST(GpuTraining, ReplicasThatShareAGpuCopyLargeInputs) {
   LOCKSTEP_NEEDS_GPU();
   constexpr std::int64_t kBatch = 256;
   constexpr int kSteps = 12;
@@ -131,8 +131,8 @@ TEST(GpuTraining, ReplicasThatShareAGpuTakeLargeInputs) {
   EXPECT_EQ(history.steps, kSteps);
 }
 
-// A product of 512 terms: rounding operands to ten bits shows, and is small.
-TEST(GpuTraining, ProductsTakeTf32UnlessItIsRefused) {
+// In a product of 512 terms, rounding operands to ten bits has a visible but small effect.
+TEST(GpuTraining, ProductsUseTf32UnlessItIsDisabled) {
   LOCKSTEP_NEEDS_GPU();
   Tensor x(DType::F32, {64, 512});
   for (std::size_t i = 0; i < x.values<float>().size(); ++i) {
@@ -173,8 +173,8 @@ TEST(GpuTraining, TwoRunsGiveTheSameBits) {
   }
 }
 
-// Dense layers alone: a batch norm's moving averages are not parameters, and go on.
-TEST(GpuTraining, ABadLabelLeavesTheParametersAsTheyWere) {
+// Dense layers only: a batch norm's moving averages are not parameters and would change.
+TEST(GpuTraining, ABadLabelLeavesTheParametersUnchanged) {
   LOCKSTEP_NEEDS_GPU();
   Samples samples = make_samples(40);
   Sequential model({Flatten(), Dense({.units = 16, .activation = "relu"}), Dense({.units = 4})});
@@ -190,7 +190,7 @@ TEST(GpuTraining, ABadLabelLeavesTheParametersAsTheyWere) {
   EXPECT_EQ(weights_of(model), before);
 }
 
-TEST(GpuTraining, ABadLabelNamesTheStepAndTrainingCanGoOn) {
+TEST(GpuTraining, ABadLabelNamesTheStepAndTrainingCanContinue) {
   LOCKSTEP_NEEDS_GPU();
   Samples samples = make_samples(40);
   Sequential model = small_cnn();

@@ -37,7 +37,7 @@ Child::Child(const std::filesystem::path& folder, const std::vector<std::string>
   for (const std::string& each : arguments) pointers.push_back(const_cast<char*>(each.c_str()));
   pointers.push_back(nullptr);
   pid_ = fork();
-  if (pid_ < 0) throw std::runtime_error("no child process could be made");
+  if (pid_ < 0) throw std::runtime_error("cannot create a child process");
   if (pid_ == 0) {
     const int out = open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     const int in = open("/dev/null", O_RDONLY | O_CLOEXEC);

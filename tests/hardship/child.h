@@ -1,4 +1,4 @@
-// A program run as a child process that can be killed, and never waited for in vain.
+// Runs a program as a child process that can be killed and is never waited for indefinitely.
 #pragma once
 
 #include <chrono>
@@ -11,28 +11,28 @@
 namespace lockstep::hardship {
 
 struct Ended {
-  int code = -1;       // of a process that ended by itself
-  int signal = 0;      // that ended it otherwise
-  bool hung = false;   // it was still running when its time was over
-  std::string output;  // standard output and error, the last part of it
+  int code = -1;       // the exit code, if it exited
+  int signal = 0;      // the signal that ended it otherwise
+  bool hung = false;   // still running at the time limit
+  std::string output;  // the last part of standard output and error
 
   bool killed_by_us() const { return signal == 9 && !hung; }
   std::size_t lines() const;
 };
 
-// Runs lockstep with these arguments in a folder, its output in `<folder>/.output`.
+// Runs lockstep with these arguments in a folder, with its output in `<folder>/.output`.
 class Child {
  public:
-  // With `address_space` bytes at most, where it is given (ulimit -v).
+  // `address_space` limits the bytes of its address space (ulimit -v).
   Child(const std::filesystem::path& folder, const std::vector<std::string>& arguments,
         std::optional<std::uint64_t> address_space = {});
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Waits for the end; kills it when `limit` is over, and says that it hung.
+  // Waits for the process to end; after `limit`, kills it and reports it as hung.
   Ended wait(std::chrono::milliseconds limit);
-  // Waits for the end for this long, then kills it.
+  // Kills the process after this time, unless it ends before.
   Ended kill_after(std::chrono::milliseconds time);
 
  private:

@@ -1,5 +1,4 @@
-// Files that were damaged are found out: an error that names the file, never a crash, never
-// silently other weights.
+// Damaged files are detected: an error names the file; never a crash, never silently other weights.
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -23,26 +22,26 @@ void write_all(const fs::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// Changes bytes in one of the ways in which disks and copies do.
+// Damages bytes in one of the ways in which disks and copies do.
 std::string damaged(std::string bytes, std::mt19937_64& random) {
   const std::size_t at = below(random, std::max<std::size_t>(1, bytes.size()));
   switch (below(random, 6)) {
     case 0:  // one bit
       bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(random, 8)));
       break;
-    case 1:  // cut off
+    case 1:  // truncated
       bytes.resize(at);
       break;
     case 2:  // a block of zeros
       for (std::size_t i = at; i < std::min(bytes.size(), at + 512); ++i) bytes[i] = 0;
       break;
-    case 3:  // something in between
+    case 3:  // bytes inserted
       bytes.insert(at, std::string(1 + below(random, 64), static_cast<char>(random())));
       break;
-    case 4:  // something after it
+    case 4:  // bytes appended
       bytes += std::string(1 + below(random, 64), static_cast<char>(random()));
       break;
-    default:  // a deep nest where JSON is read
+    default:  // deep nesting where JSON begins
       bytes.insert(std::min<std::size_t>(bytes.size(), 8), std::string(100'000, '['));
   }
   return bytes;
@@ -51,10 +50,10 @@ std::string damaged(std::string bytes, std::mt19937_64& random) {
 struct Victim {
   std::string file;
   std::vector<std::string> command;
-  bool must_be_noticed = false;  // any change is an error
+  bool must_be_noticed = false;  // any change must be an error
 };
 
-TEST(Damage, IsFoundOutAndNamed) {
+TEST(Damage, IsDetectedAndNamed) {
   const TemporaryFolder folder;
   const fs::path root = folder.path();
   write_idx(root / "digits", {.train = 40, .test = 8});
@@ -91,7 +90,7 @@ TEST(Damage, IsFoundOutAndNamed) {
       EXPECT_EQ(ended.code, 2) << what << " went unnoticed\n" << ended.output;
       EXPECT_NE(ended.output.find("checkpoint.safetensors"), std::string::npos) << ended.output;
     }
-    // Everything as it was.
+    // Restore everything.
     fs::remove_all(root / "run");
     fs::remove_all(root / "again");
     fs::rename(root / "kept", root / "run");

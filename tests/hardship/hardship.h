@@ -1,7 +1,7 @@
-// What the hardship tests share: how much of it there is, and what every call must keep to.
+// What the hardship tests share: how long they are, and what every call of the program must do.
 //
-// A short form runs among the tests. The long one: scripts/hardship, which sets the numbers below
-// and prints the seed, so that a failure can be had again.
+// A short form runs with the other tests. scripts/hardship runs the long one: it sets the numbers
+// below and prints the seed, so that a failure can be reproduced.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,10 +28,10 @@ inline std::size_t below(std::mt19937_64& random, std::size_t bound) {
   return static_cast<std::size_t>(random() % bound);
 }
 
-// Long enough for a busy machine and a sanitizer: a process that takes it hangs.
+// Long enough for a busy machine and a sanitizer: a process that takes longer hangs.
 inline constexpr std::chrono::minutes kLimit{3};
 
-// It ended by itself, with one of the codes there are, and says why in a line where it failed.
+// Expects that it exited with one of the documented codes and, if it failed, said why.
 inline void expect_orderly(const Ended& ended, const std::string& what) {
   EXPECT_FALSE(ended.hung) << what << " hung\n" << ended.output;
   EXPECT_EQ(ended.signal, 0) << what << " was ended by a signal\n" << ended.output;

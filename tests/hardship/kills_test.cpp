@@ -1,4 +1,4 @@
-// Runs that are killed at random moments, again and again, end with the bits of one that was not.
+// Runs that are repeatedly killed at random moments end bit for bit like an undisturbed one.
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -19,7 +19,7 @@ std::vector<std::string> train_arguments(const std::string& run) {
           "3",     "--seed",   "7"};
 }
 
-// Loss and metrics by epoch, without what depends on the clock.
+// Loss and metrics by epoch, without the columns that depend on the clock.
 std::vector<std::string> rows_of(const fs::path& file) {
   std::ifstream stream(file);
   std::string header;
@@ -54,7 +54,7 @@ void expect_same_tensors(const fs::path& a, const fs::path& b) {
   }
 }
 
-// Files that nobody writes any more: what a run leaves is its own files and nothing else.
+// The names of all files in a folder: a run must leave no temporary files.
 std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -64,7 +64,7 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
-TEST(Kills, ARunThatIsKilledAgainAndAgainEndsWithTheBitsOfOneThatWasNot) {
+TEST(Kills, ARepeatedlyKilledRunEndsBitForBitLikeAnUndisturbedOne) {
   const TemporaryFolder folder;
   const fs::path root = folder.path();
   write_idx(root / "digits", {.train = 160, .test = 24});
@@ -76,12 +76,12 @@ TEST(Kills, ARunThatIsKilledAgainAndAgainEndsWithTheBitsOfOneThatWasNot) {
   for (int run = 0; kills < wanted; ++run) {
     const std::string name = "run-" + std::to_string(run);
     std::vector<std::string> arguments = train_arguments(name);
-    // From right after the start until after the end of an undisturbed run.
+    // Kills may come from just after the start until after an undisturbed run would end.
     int calls = 0;
     for (bool done = false; !done; ++calls) {
       ASSERT_LT(calls, 200) << "the run makes no progress";
       Child child(root, arguments);
-      // Twenty kills of a run at most, so that all of them end.
+      // At most twenty kills per run, so that all runs end.
       const Ended ended = calls < 20
                               ? child.kill_after(std::chrono::milliseconds(20 + below(random, 300)))
                               : child.wait(kLimit);
@@ -92,7 +92,7 @@ TEST(Kills, ARunThatIsKilledAgainAndAgainEndsWithTheBitsOfOneThatWasNot) {
         ASSERT_EQ(ended.code, 0) << ended.output;
         done = true;
       }
-      // Before the run has its record there is nothing to go on from.
+      // Before the run has written its record there is nothing to resume from.
       if (fs::exists(root / name / "run.json")) {
         arguments = {"train", "--resume", name};
       } else {

@@ -1,5 +1,5 @@
-// Training under limits on memory (ulimit -v), from too little to begin with to enough: it ends
-// well or with a sentence, wherever memory runs out, and never by a signal.
+// Training under limits on memory (ulimit -v), from too little to start to enough: wherever memory
+// runs out, it ends with a sentence and never by a signal.
 #include <fstream>
 
 #include "data/image_files.h"
@@ -31,23 +31,23 @@ void write_images(const std::filesystem::path& folder) {
 
 TEST(LittleMemory, EndsTrainingOnImageFilesWithASentence) {
 #ifdef LOCKSTEP_SANITIZED
-  GTEST_SKIP() << "a sanitizer takes more address space than any limit here";
+  GTEST_SKIP() << "a sanitizer needs more address space than any limit here";
 #endif
   const TemporaryFolder folder;
   write_images(folder / "images");
-  // What the program's libraries take is theirs: below that the system does not even start it.
+  // Find the least that the program's libraries need: with less, the system cannot start it.
   std::uint64_t least = 32;
   while (Child(folder.path(), {"--version"}, least * kMiB).wait(kLimit).code != 0) {
     least += 16;
-    ASSERT_LT(least, 1024u) << "MiB do not suffice to start";
+    ASSERT_LT(least, 1024u) << "MiB are not enough to start";
   }
-  // From limits at which something runs out to the first that is enough: threads take more where
-  // there are more cores.
+  // From limits at which memory runs out up to the first that is enough, which depends on the
+  // number of cores: every thread needs memory.
   const std::uint64_t step = number_from("LOCKSTEP_HARDSHIP_MEMORY_STEP", 80);
   int failed = 0;
   bool succeeded = false;
   for (std::uint64_t limit = least + 16; !succeeded; limit += step) {
-    ASSERT_LT(limit, 16384u) << "MiB do not suffice to train";
+    ASSERT_LT(limit, 16384u) << "MiB are not enough to train";
     const Ended ended = Child(folder.path(),
                               {"train", "--model", "lenet", "--data", "images", "--image-size",
                                "32", "--batch", "4", "--epochs", "1", "--run-dir", "run"},

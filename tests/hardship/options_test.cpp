@@ -1,4 +1,4 @@
-// Every option of every command with absurd values: a sentence, never a crash or a hang.
+// Every option of every command with absurd values gives a sentence, never a crash or a hang.
 #include <algorithm>
 #include <set>
 #include <sstream>
@@ -10,7 +10,7 @@
 namespace lockstep::hardship {
 namespace {
 
-// What comes before the option that is tried, so that a call that is accepted is short.
+// The arguments before the option under test, chosen so that an accepted call is short.
 std::vector<std::string> base_of(const std::string& command) {
   if (command == "train") {
     return {"train", "--model", "mlp", "--data", "digits", "--steps", "2", "--run-dir", "new"};
@@ -25,7 +25,7 @@ std::vector<std::string> base_of(const std::string& command) {
   return {command};
 }
 
-// The names of the options in what --help prints: "--batch-per-replica".
+// The names of the options in the output of --help: "--batch-per-replica".
 std::set<std::string> options_in(const std::string& help) {
   std::set<std::string> names;
   for (std::size_t at = help.find("--"); at != std::string::npos; at = help.find("--", at + 2)) {
@@ -66,7 +66,7 @@ const std::vector<std::string>& absurd_values() {
   return values;
 }
 
-TEST(Options, TakeAbsurdValuesWithASentence) {
+TEST(Options, AnswerAbsurdValuesWithASentence) {
   const TemporaryFolder folder;
   const std::filesystem::path root = folder.path();
   write_idx(root / "digits", {.train = 40, .test = 8});
@@ -85,7 +85,7 @@ TEST(Options, TakeAbsurdValuesWithASentence) {
   ASSERT_GT(all.size(), 80u);
   std::mt19937_64 random = generator();
   std::ranges::shuffle(all, random);
-  // Values for each option; the short form tries some options with one each.
+  // The number of values per option; the short form (0) tries some options with one value each.
   const std::uint64_t tries = number_from("LOCKSTEP_HARDSHIP_VALUES", 0);
   if (tries == 0) all.resize(60);
   for (const auto& [command, option] : all) {

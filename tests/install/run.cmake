@@ -1,4 +1,4 @@
-# Installs the built tree into a prefix of its own, configures examples/ against it as a user would,
+# Installs the build into a separate prefix, configures examples/ against it as a user would, and
 # builds and runs every example. Called by ctest with -D SOURCE_DIR, BUILD_DIR, CXX, CXX_FLAGS and
 # BUILD_TYPE.
 set(work ${BUILD_DIR}/install-test)
@@ -15,7 +15,7 @@ function(step)
 endfunction()
 
 step(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${work}/prefix)
-# A copy: nothing of the source tree may be needed but the examples themselves.
+# A copy, so that nothing else from the source tree is found.
 file(COPY ${SOURCE_DIR}/examples DESTINATION ${work})
 step(${CMAKE_COMMAND} -S ${work}/examples -B ${work}/build -G Ninja
      -DCMAKE_PREFIX_PATH=${work}/prefix -DCMAKE_CXX_COMPILER=${CXX}

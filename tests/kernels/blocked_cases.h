@@ -1,13 +1,13 @@
-// Cases of ops on images that lie in blocks of channels. Only a convolution makes such images, so
-// one stands in front of each op; the same op on a row-major image, whose vector is the whole row
-// of channels, is beside it.
+// Cases of ops on images whose layout has blocks of channels. Only a convolution produces such
+// images, so each op follows one; each case also exists for a row-major image, where a kernel's
+// vectors run along all channels.
 #pragma once
 
 #include "kernels/op_case.h"
 
 namespace lockstep {
 
-// The image that a 3×3 convolution of three channels makes: inputs 0 and 1 of a case.
+// The result of a 3×3 convolution of three channels; image and filter are inputs 0 and 1 of a case.
 inline std::vector<CaseInput> blocked_inputs(const Shape& image) {
   return {f32(image.with(3, 3)), f32({3, 3, 3, image[3]})};
 }
@@ -68,7 +68,7 @@ inline std::vector<OpCase> blocked_norm_cases() {
     std::string name;
     bool relu = false;
     bool residual = false;
-    bool read_twice = false;  // so that the gradient of its result is a sum
+    bool read_twice = false;  // makes the gradient of its result a sum
   };
   const std::vector<Row> rows{{"batch_norm"},
                               {"batch_norm_relu", true},
@@ -103,8 +103,8 @@ inline std::vector<OpCase> blocked_norm_cases() {
   return cases;
 }
 
-// Convolutions of one channel, whose filter gradient has a kernel of its own. It takes dy in
-// blocks, as a max pool behind the convolution gives it back; without one dy lies row-major.
+// Convolutions of one channel, whose filter gradient has a special kernel. It takes dy in blocks,
+// as the gradient of a max pool after the convolution gives it; without a pool, dy is row-major.
 inline std::vector<OpCase> thin_conv_cases() {
   struct Row {
     std::string name;

@@ -7,7 +7,7 @@
 namespace lockstep {
 namespace {
 
-// The gradient rules are those of other cases; here it is the kernels that differ.
+// Other cases test the gradient rules; these test the kernels.
 class BlockedOps : public testing::TestWithParam<OpCase> {};
 TEST_P(BlockedOps, CpuKernelsAgreeWithTheReference) {
   expect_agreement(GetParam());
@@ -16,8 +16,8 @@ INSTANTIATE_TEST_SUITE_P(Pool, BlockedOps, testing::ValuesIn(blocked_pool_cases(
 INSTANTIATE_TEST_SUITE_P(Norm, BlockedOps, testing::ValuesIn(blocked_norm_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(ThinConv, BlockedOps, testing::ValuesIn(thin_conv_cases()), case_name);
 
-// The kernel that computes the first node of an op in a case, and how many channels a block of one
-// of the node's values (inputs first, then outputs) has; 0: it is row-major.
+// The kernel chosen for the first node of an op in a case, and the channels per block of one of the
+// node's values (counting inputs, then outputs); 0: row-major.
 struct Chosen {
   std::string kernel = "none";
   std::int64_t block = 0;
@@ -41,8 +41,7 @@ bool has_vector_kernels() {
   return !kernel.starts_with("reference");
 }
 
-// Channels of a block on this machine: as many as its vectors have lanes, of which sixteen is a
-// multiple.
+// Channels per block on this machine: the number of lanes of its vectors, a divisor of sixteen.
 std::int64_t lanes() {
   for (const OpCase& op_case : blocked_norm_cases()) {
     if (op_case.name != "batch_norm_16_blocked") continue;
@@ -51,13 +50,13 @@ std::int64_t lanes() {
   return 0;
 }
 
-// The block that a case is computed in, whose convolution's filters are its second input: none
-// where channels would be left over.
+// The block size of a case, whose second input is the convolution's filter: 0 if the channels are
+// not a multiple of it.
 std::int64_t block_of(const OpCase& op_case) {
   return op_case.inputs[1].shape[3] % lanes() == 0 ? lanes() : 0;
 }
 
-TEST(BlockedCases, PoolsAndNormsBehindAConvolutionReadBlocks) {
+TEST(BlockedCases, PoolsAndNormsAfterAConvolutionReadBlocks) {
   if (!has_vector_kernels()) GTEST_SKIP() << "built without oneDNN";
   ASSERT_TRUE(lanes() == 8 || lanes() == 16) << lanes();
   const auto expected = [](const OpCase& op_case) {
@@ -65,10 +64,10 @@ TEST(BlockedCases, PoolsAndNormsBehindAConvolutionReadBlocks) {
   };
   for (const OpCase& op_case : blocked_pool_cases()) {
     const bool largest = op_case.name.starts_with("max");
-    // Behind a convolution in whole blocks the largest are found with it: its first output.
-    const bool joined = largest && expected(op_case) > 0;
-    const Op op = joined ? Op::Conv2D : largest ? Op::MaxPool : Op::AvgPool;
-    const Chosen forward = chosen_for(op_case, op, joined ? op_case.inputs.size() : 0);
+    // A max pool after a convolution with whole blocks is fused into it, as its first output.
+    const bool fused = largest && expected(op_case) > 0;
+    const Op op = fused ? Op::Conv2D : largest ? Op::MaxPool : Op::AvgPool;
+    const Chosen forward = chosen_for(op_case, op, fused ? op_case.inputs.size() : 0);
     EXPECT_EQ(forward.block, expected(op_case)) << op_case.name;
     EXPECT_TRUE(forward.kernel.starts_with("cpu.")) << op_case.name << ": " << forward.kernel;
     if (largest) {
@@ -81,9 +80,9 @@ TEST(BlockedCases, PoolsAndNormsBehindAConvolutionReadBlocks) {
   }
 }
 
-// The gradient of a norm reads beta in place of an image of which it needs the sign, and the
-// summands of a sum that nobody else reads.
-TEST(BlockedCases, GradientsOfNormsSweepNoMoreImagesThanTheyNeed) {
+// The gradient of a norm reads beta instead of an image if it only needs that image's sign, and the
+// summands of a sum that has no other reader.
+TEST(BlockedCases, GradientsOfNormsReadNoMoreImagesThanTheyNeed) {
   if (!has_vector_kernels()) GTEST_SKIP() << "built without oneDNN";
   for (const OpCase& op_case : blocked_norm_cases()) {
     Graph graph = build_graph(op_case, DType::F32).graph;
@@ -98,7 +97,7 @@ TEST(BlockedCases, GradientsOfNormsSweepNoMoreImagesThanTheyNeed) {
   }
 }
 
-TEST(BlockedCases, OneChannelBehindAPoolTakesTheThinKernel) {
+TEST(BlockedCases, OneChannelWithAPoolUsesTheThinKernel) {
   if (!has_vector_kernels()) GTEST_SKIP() << "built without oneDNN";
   ASSERT_GT(lanes(), 0);
   for (const OpCase& op_case : thin_conv_cases()) {

@@ -63,7 +63,7 @@ inline std::vector<OpCase> conv_cases() {
   Row lenet{"lenet_timed", {64, 28, 28, 1}, {5, 5, 1, 32}, {.padding = {2, 2, 2, 2}}, true, true};
   Row block = same_row("block_timed", {8, 28, 28, 32}, {3, 3, 32, 32});
   block.timed = true;
-  // Colours and strides of two: what GPUs pad, or fold into fewer pixels of more channels.
+  // Three channels and strides of two: GPUs pad the channels, or fold pixels into more channels.
   for (const std::int64_t window : {3, 7}) {
     const std::int64_t side = window / 2;
     rows.push_back({fmt::format("stem_{}_timed", window),
@@ -92,8 +92,8 @@ inline std::vector<OpCase> conv_cases() {
     }
     cases.push_back(std::move(op_case));
   }
-  // A kernel that lacks an activation leaves it to the next. Where the gradient needs the
-  // activation's input, which a fused node does not keep, there is none.
+  // A kernel without this activation leaves the case to the next kernel. If the gradient needs the
+  // activation's input, which a fused node does not keep, there is no gradient.
   for (const char* kind : {"relu6", "leaky_relu", "tanh", "sigmoid", "gelu", "gelu_tanh", "silu",
                            "softplus", "linear"}) {
     cases.push_back({.name = fmt::format("bias_{}", kind),
@@ -104,8 +104,8 @@ inline std::vector<OpCase> conv_cases() {
                          },
                      .differentiable = activation_grad_uses_output(kind)});
   }
-  // An activation node of its own, which the pass may join to the convolution; odd channels are
-  // padded in blocks, which must stay zero.
+  // A separate activation node, which the pass may fuse into the convolution; odd channels are
+  // padded to blocks, and the padding must stay zero.
   for (const char* kind : {"relu6", "leaky_relu", "gelu", "gelu_tanh", "silu", "softplus"}) {
     for (const std::int64_t channels : {5, 16}) {
       cases.push_back({.name = fmt::format("{}_behind_{}_channels", kind, channels),
@@ -124,7 +124,7 @@ inline std::vector<OpCase> conv_cases() {
          .differentiable = false,
          .timed = true});
   }
-  // Pooled at once, some images at a time where there are several.
+  // Fused with max pooling, a few images at a time.
   struct Pooled {
     std::string name;
     Shape image, filter;
@@ -152,7 +152,7 @@ inline std::vector<OpCase> conv_cases() {
                      .differentiable = false,
                      .timed = row.timed});
   }
-  // The gradients are differentiable in their turn.
+  // The gradients are themselves differentiable.
   cases.push_back({.name = "gradient_of_the_input",
                    .inputs = {f32({2, 2, 3, 4}), f32({3, 3, 3, 4})},
                    .build = [](Graph&, CaseInputs in) {

@@ -58,7 +58,7 @@ inline std::vector<OpCase> elementwise_cases() {
   add_unary_cases(cases, "square", square, f32);
   for (const char* kind : {"linear", "relu", "relu6", "leaky_relu", "gelu", "gelu_tanh", "silu",
                            "tanh", "sigmoid", "softplus"}) {
-    // The gradient of tanh is 1 - y², of which 16 bits keep little where y is near 1.
+    // The gradient of tanh is 1 - y², which loses most of its precision in 16 bits if y is near 1.
     const double scale = std::string_view(kind) == "tanh" ? 1.0 : 4.0;
     add_unary_cases(
         cases, kind, [kind, scale](Value x) { return activation(x * scale, kind, 0.3); }, f32);
@@ -96,7 +96,7 @@ inline std::vector<OpCase> elementwise_cases() {
          return std::vector<Value>{logical_and(in[0], in[1]), logical_or(in[0], in[1]),
                                    logical_not(in[0])};
        }});
-  // In double the casts are there and back again through the narrower type's neighbours only.
+  // The target type is that of the second input, which is f64 for finite differences.
   cases.push_back(
       {.name = "cast_of_indices",
        .inputs = {integers({5}, 9), f32({5})},

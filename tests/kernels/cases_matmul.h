@@ -48,11 +48,11 @@ inline std::vector<OpCase> matmul_cases() {
   add_with_bias("bias_empty_batch", {0, 7}, {7, 3}, 3);
   for (const char* kind : {"relu", "relu6", "leaky_relu", "tanh", "sigmoid"}) {
     add_with_bias(fmt::format("bias_{}", kind), {5, 7}, {7, 3}, 3, {.activation = kind});
-    // Not saturated: the gradient of tanh is 1 - y², of which 16 bits keep little near 1.
+    // Not saturated: tanh's gradient, 1 - y², loses most of its precision in 16 bits near y = 1.
     cases.back().inputs[1] = f32_uniform({7, 3}, -0.5, 0.5);
   }
-  // A kernel that lacks one of these leaves it to the next. Their gradients need the activation's
-  // input, which a fused node does not keep.
+  // A kernel without one of these leaves the case to the next kernel. Their gradients need the
+  // activation's input, which a fused node does not keep.
   for (const char* kind : {"gelu", "gelu_tanh", "silu", "softplus", "linear"}) {
     add_with_bias(fmt::format("bias_{}", kind), {5, 7}, {7, 3}, 3, {.activation = kind});
     cases.back().differentiable = false;
@@ -60,8 +60,8 @@ inline std::vector<OpCase> matmul_cases() {
     cases.back().differentiable = false;
   }
   add_case("relu", {5, 7}, {7, 3}, {.activation = "relu"});
-  // An activation node of its own behind the product: the pass may join them. In training the
-  // gradient reads what lies between, so they stay apart.
+  // A separate activation node after the product, which the pass may fuse. In training the gradient
+  // reads the value in between, so they stay separate.
   for (const char* kind : {"gelu", "silu", "softplus", "tanh"}) {
     for (const bool training : {false, true}) {
       cases.push_back(
@@ -73,7 +73,7 @@ inline std::vector<OpCase> matmul_cases() {
            .timed = true});
     }
   }
-  // The gradient of a layer's weights, and of its bias beside it.
+  // The gradients of a layer's weights and of its bias in one node.
   const auto add_with_sums = [&](std::string name, Shape a, Shape b, bool timed = false) {
     cases.push_back(
         {.name = std::move(name),

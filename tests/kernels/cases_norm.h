@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// Batch norm as the fusion pass leaves it: relu behind it, and a residual added before where given.
+// Batch norm as the fusion pass leaves it: with relu, and with a residual added before if given.
 inline Value fused_batch_norm(std::vector<Value> inputs) {
   return inputs[0].graph().add(Op::BatchNorm, inputs,
                                {{"epsilon", 1e-3}, {"activation", "relu"}})[0];
@@ -48,7 +48,7 @@ inline std::vector<OpCase> norm_cases() {
                            return fused_batch_norm({in[0], in[1], in[2], in[3]});
                          },
                      .timed = row.timed});
-    // dy, x and the residual are nobody's inputs, so that gradients may be written over them.
+    // dy, x and the residual are not inputs of the graph, so gradients may overwrite them.
     cases.push_back({.name = "batch_norm_residual_relu_over_its_inputs_" + row.name,
                      .inputs = with_residual,
                      .build =
@@ -56,7 +56,7 @@ inline std::vector<OpCase> norm_cases() {
                            return neg(fused_batch_norm({neg(in[0]), in[1], in[2], neg(in[3])}));
                          },
                      .differentiable = !row.timed});
-    // The statistics have no gradient; their values must agree all the same.
+    // The statistics have no gradient, but their values must agree, too.
     cases.push_back({.name = "batch_norm_statistics_" + row.name,
                      .inputs = inputs,
                      .build =
@@ -75,13 +75,13 @@ inline std::vector<OpCase> norm_cases() {
                            return batch_norm_inference(in[0], in[1], in[2], in[3], in[4]);
                          },
                      .timed = row.timed});
-    // Apart: it is the fusion pass that joins them.
+    // As separate nodes, which the fusion pass fuses.
     for (const bool residual : {false, true}) {
-      std::vector<CaseInput> behind = given;
-      if (residual) behind.push_back(f32(row.shape));
+      std::vector<CaseInput> all = given;
+      if (residual) all.push_back(f32(row.shape));
       cases.push_back({.name = fmt::format("batch_norm_inference{}_relu_{}",
                                            residual ? "_residual" : "", row.name),
-                       .inputs = std::move(behind),
+                       .inputs = std::move(all),
                        .build =
                            [residual](Graph&, CaseInputs in) {
                              const Value y =
@@ -105,7 +105,7 @@ inline std::vector<OpCase> norm_cases() {
                      .inputs = {f32(row.shape), f32_positive({channels}), f32({channels})},
                      .build = [](Graph&, CaseInputs in) { return layer_norm(in[0], in[1], in[2]); },
                      .timed = row.timed,
-                     // Over many rows the sums of gradients nearly cancel.
+                     // Over many rows, the gradients' sums nearly cancel.
                      .tolerance = row.timed ? 1e-4 : 1e-5});
   }
   return cases;

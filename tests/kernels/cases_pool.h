@@ -1,4 +1,4 @@
-// Cases of windows over images.
+// Cases of pooling.
 #pragma once
 
 #include "kernels/op_case.h"
@@ -46,7 +46,7 @@ inline std::vector<OpCase> pool_cases() {
                                   Graph&, CaseInputs in) { return avg_pool(in[0], options); },
                      .timed = row.timed});
   }
-  // As networks have it: between convolutions, whose images need not be reordered for it.
+  // As in networks: between convolutions, whose layout pooling can take without a reorder.
   cases.push_back(
       {.name = "avg_between_convolutions_timed",
        .inputs = {f32({8, 56, 56, 16}), f32({1, 1, 16, 64}), f32({1, 1, 64, 16})},

@@ -68,7 +68,7 @@ inline std::vector<OpCase> reduce_cases() {
                    .inputs = {f32({3, 5003})},
                    .build = [](Graph&, CaseInputs in) { return argmax(in[0], -1); },
                    .differentiable = false});
-  // The logarithms of negative numbers are NaN, which is never the largest.
+  // The logarithm of a negative number is NaN, which is never the largest.
   struct WithNaN {
     const char* name;
     Shape shape;

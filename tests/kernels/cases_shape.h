@@ -1,4 +1,4 @@
-// Cases of the ops that move elements about.
+// Cases of the ops that move elements.
 #pragma once
 
 #include "kernels/op_case.h"

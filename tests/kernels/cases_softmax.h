@@ -1,4 +1,4 @@
-// Cases of probabilities and of the losses that start from logits.
+// Cases of softmax and of the losses from logits.
 #pragma once
 
 #include "kernels/op_case.h"
@@ -37,11 +37,11 @@ inline std::vector<OpCase> softmax_cases() {
     add_case("sparse_cross_entropy",
              {f32_uniform(row.logits, -4, 4), integers(Shape(leading), classes, row.labels)},
              [](Graph&, CaseInputs in) { return sparse_cross_entropy(in[0], in[1]); });
-    // A gradient that follows from the losses.
+    // Here the gradient depends on the losses.
     add_case("sparse_cross_entropy_squared",
              {f32_uniform(row.logits, -4, 4), integers(Shape(leading), classes, row.labels)},
              [](Graph&, CaseInputs in) { return square(sparse_cross_entropy(in[0], in[1])); });
-    // As one node with its gradient and sum where kernels offer that.
+    // Becomes one node with its gradient and sum if kernels offer that.
     add_case("sparse_cross_entropy_sum",
              {f32_uniform(row.logits, -4, 4), integers(Shape(leading), classes, row.labels)},
              [](Graph&, CaseInputs in) { return reduce_sum(sparse_cross_entropy(in[0], in[1])); });

@@ -1,4 +1,4 @@
-// Cases of what changes variables: their new values must agree.
+// Cases of the ops that change variables, whose new values must agree.
 #pragma once
 
 #include <ostream>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// A variable with normal random values of its own; positive ones where they are squares.
+// A variable with random values that depend on its name: normal, or positive ones (for squares).
 inline VariableRef random_variable(std::string name, Shape shape, bool positive = false,
                                    DType dtype = DType::F32) {
   const std::uint64_t stream = hash_name(name);
@@ -28,12 +28,12 @@ struct RuleCase {
   std::size_t slots = 0;
 };
 
-// So that a failing rule prints its name, not its bytes.
+// Makes a failing rule print its name instead of its bytes.
 inline void PrintTo(const RuleCase& rule, std::ostream* out) {
   *out << rule.name;
 }
 
-// Every rule, with every option that changes what it does.
+// Every rule, with every option that changes it.
 inline std::vector<RuleCase> rule_cases() {
   return {
       {"sgd", "sgd", {{"momentum", 0.0}, {"nesterov", false}}, 0},
@@ -95,8 +95,8 @@ inline std::vector<RuleCase> rule_cases() {
   };
 }
 
-// Update of three parameters by a rule; x0 is the rate, x1 the scale, x2 the steps before, then the
-// gradients.
+// Updates three parameters by a rule; x0 is the learning rate, x1 the scale, x2 the number of
+// earlier steps; then the gradients follow.
 inline OpCase update_case(const RuleCase& rule) {
   const std::vector<Shape> shapes{{7}, {33, 5}, {4, 3, 2}};
   OpCase op_case{.name = rule.name,

@@ -1,4 +1,4 @@
-// How a library chooses among kernels: by their order, or by measuring where it is allowed to.
+// How a library chooses among kernels: by order, or by measuring if that is allowed.
 #include "lockstep/kernels/choice.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-// A clock that only the kernels below move on, so that what is measured is known.
+// A clock that only the kernels below advance, so that the measured times are known.
 struct Times {
   std::int64_t now = 0;
   int runs = 0;
@@ -33,7 +33,7 @@ NodeLayouts row_major(const KernelCall& call) {
   return {std::vector<Layout>(call.in_count()), std::vector<Layout>(1)};
 }
 
-// Three kernels for one op; in the library's order the slowest comes first.
+// Three kernels for one op; in the library's order, the slowest comes first.
 KernelLibrary fakes() {
   times() = {};
   KernelLibrary library;
@@ -47,7 +47,7 @@ MeasuringOptions by_fake_clock() {
   return {.runs = 2, .clock = [] { return times().now; }};
 }
 
-// The kernel that a library has for exp of f32(n) once it was asked for layouts.
+// The kernel that a library chooses for exp of f32(n), after it was asked for layouts.
 std::string kernel_for(const KernelLibrary& library, std::int64_t n) {
   Graph graph;
   const Value y = exp(graph.input("x", {DType::F32, {n}}));
@@ -63,7 +63,7 @@ TEST(Choice, IsByOrderAndRunsNothingUnlessMeasuringIsAllowed) {
   EXPECT_TRUE(library.choices().empty());
 }
 
-TEST(Choice, WhatIsMadeForAnOpGoesThroughItsWrapperAndOtherOpsAreLeftAlone) {
+TEST(Choice, AWrapperReceivesTheKernelsOfItsOpOnly) {
   KernelLibrary library;
   add_reference_kernels(library);
   int wrapped = 0;
@@ -84,12 +84,12 @@ TEST(Choice, WhatIsMadeForAnOpGoesThroughItsWrapperAndOtherOpsAreLeftAlone) {
   EXPECT_EQ(list<float>(results[1]), std::vector<float>{1});
 }
 
-TEST(Choice, TheFastestIsTakenAndRememberedForItsShape) {
+TEST(Choice, TheFastestIsChosenAndRememberedForItsShape) {
   KernelLibrary library = fakes();
   library.choose_by_measuring(by_fake_clock());
   EXPECT_EQ(kernel_for(library, 4), "fast");
   const int runs = times().runs;
-  EXPECT_EQ(runs, 3 * 3);  // a first run and two more of each
+  EXPECT_EQ(runs, 3 * 3);  // for each, one warm-up run and two more
   EXPECT_EQ(kernel_for(library, 4), "fast");
   EXPECT_EQ(times().runs, runs);
   EXPECT_EQ(library.choices().size(), 1u);
@@ -97,7 +97,7 @@ TEST(Choice, TheFastestIsTakenAndRememberedForItsShape) {
   EXPECT_EQ(library.choices().size(), 2u);
 }
 
-TEST(Choice, WhatAnEarlierRunChoseIsNotMeasuredAgain) {
+TEST(Choice, ChoicesOfAnEarlierRunAreNotMeasuredAgain) {
   KernelLibrary first = fakes();
   first.choose_by_measuring(by_fake_clock());
   kernel_for(first, 4);
@@ -110,7 +110,7 @@ TEST(Choice, WhatAnEarlierRunChoseIsNotMeasuredAgain) {
   EXPECT_EQ(times().runs, 0);
 }
 
-TEST(Choice, AKernelThatIsNotThereAnyMoreIsMeasuredAnew) {
+TEST(Choice, AChoiceThatNoLongerExistsIsMeasuredAgain) {
   KernelLibrary first = fakes();
   first.choose_by_measuring(by_fake_clock());
   kernel_for(first, 4);
@@ -121,7 +121,7 @@ TEST(Choice, AKernelThatIsNotThereAnyMoreIsMeasuredAnew) {
   EXPECT_EQ(kernel_for(second, 4), "fast");
 }
 
-TEST(Choice, WhenTheTimeIsUpTheFirstIsTaken) {
+TEST(Choice, WhenTheTimeIsUpTheFirstIsChosen) {
   KernelLibrary library = fakes();
   MeasuringOptions options = by_fake_clock();
   options.most_seconds = 0;
@@ -130,7 +130,7 @@ TEST(Choice, WhenTheTimeIsUpTheFirstIsTaken) {
   EXPECT_EQ(times().runs, 0);
 }
 
-// What a case gives on a library, with the passes of training.
+// The results of a case with a library, after the passes of training.
 std::vector<std::pair<std::string, Tensor>> results_on(const OpCase& op_case,
                                                        const KernelLibrary& library) {
   Graph graph = build_graph(op_case, DType::F32).graph;
@@ -163,8 +163,8 @@ TEST_P(ConvChoice, MeasuredKernelsAgreeWithTheReference) {
   expect_close(results_on(GetParam(), library), reference.results(), GetParam().tolerance);
 }
 
-// Whatever the clock says: each of the other ways, forced by a choice that is known beforehand.
-TEST_P(ConvChoice, EveryWayAgreesWithTheReference) {
+// Independent of the clock: forces each of the other algorithms by a given choice.
+TEST_P(ConvChoice, EveryAlgorithmAgreesWithTheReference) {
   CaseRun reference(GetParam(), build_graph(GetParam(), DType::F32).graph, reference_kernels());
   reference.run();
   KernelLibrary asked = make_cpu_kernels();
@@ -192,7 +192,7 @@ const OpCase kOneChannel{.name = "one_channel_back",
                          .inputs = {f32({4, 14, 14, 1}), f32({3, 3, 1, 16})},
                          .build = [](Graph&, CaseInputs in) { return conv2d(in[0], in[1]); }};
 
-TEST(Choice, AnotherWayIsReallyAnotherKernel) {
+TEST(Choice, AForcedChoiceUsesAnotherKernel) {
   KernelLibrary asked = make_cpu_kernels();
   asked.choose_by_measuring({.most_seconds = 0});
   results_on(kOneChannel, asked);

@@ -16,7 +16,7 @@ Tensor random_floats(Shape shape, std::uint64_t stream) {
   return tensor;
 }
 
-// Convolution as its definition has it, one term at a time, in double.
+// Convolution by definition, one term at a time, in double.
 Tensor by_definition(const Tensor& x, const Tensor& filter, const Shape& result,
                      const ConvOptions& options) {
   Tensor y(DType::F32, result);
@@ -75,10 +75,10 @@ TEST(ConvKernels, TheReferenceFollowsTheDefinition) {
   }
 }
 
-TEST(Padding, SameIsTensorFlows) {
+TEST(Padding, SameMatchesTensorFlow) {
   const Shape image{1, 5, 6, 3};
   EXPECT_EQ(resolve_padding("same", image, {3, 3}, {1, 1}), (Padding{1, 1, 1, 1}));
-  // The odd one goes to the bottom and the right.
+  // An odd row or column goes to the bottom or right.
   EXPECT_EQ(resolve_padding("same", image, {2, 4}, {1, 1}), (Padding{0, 1, 1, 2}));
   EXPECT_EQ(resolve_padding("same", image, {3, 3}, {2, 2}), (Padding{1, 1, 0, 1}));
   EXPECT_EQ(resolve_padding("same", image, {1, 1}, {2, 2}), (Padding{0, 0, 0, 0}));
@@ -100,7 +100,7 @@ std::string refusal(Shape image, Shape filter, ConvOptions options = {}) {
   return "accepted";
 }
 
-TEST(ConvKernels, WhatDoesNotFitIsRefusedWithBothShapes) {
+TEST(ConvKernels, MismatchesAreRefusedWithBothShapes) {
   EXPECT_EQ(refusal({1, 8, 8, 3}, {3, 3, 4, 8}),
             "[conv2d] conv_1: the filter (3, 3, 4, 8) takes 4 channels, but the image "
             "(1, 8, 8, 3) has 3 in each of 1 group(s)");
@@ -115,7 +115,7 @@ TEST(ConvKernels, WhatDoesNotFitIsRefusedWithBothShapes) {
             std::string::npos);
 }
 
-TEST(ConvKernels, OnlyTheGradientsThatAreWantedAreBuilt) {
+TEST(ConvKernels, OnlyRequestedGradientsAreBuilt) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {1, 8, 8, 3}});
   const Value filter = graph.input("f", {DType::F32, {3, 3, 3, 8}});

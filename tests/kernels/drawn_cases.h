@@ -1,6 +1,6 @@
 // Cases whose shapes and options are drawn at random: odd sizes, ones, empty batches and
-// combinations that nobody would write down. A case depends on its family and number alone, and its
-// name holds both ("drawn_conv_17"), so that one that fails can be run again by that name.
+// combinations that nobody would write down. A case depends only on its family and number, and its
+// name holds both ("drawn_conv_17"), so that a failing case can be run again by name.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-inline constexpr int kDrawnCases = 40;  // of each family
+inline constexpr int kDrawnCases = 40;  // per family
 
-// Small choices, one after the other.
+// A sequence of small random choices.
 class Draw {
  public:
   explicit Draw(std::string_view case_name) : random_(hash_name(case_name), 2024) {}
@@ -26,9 +26,9 @@ class Draw {
   T among(std::initializer_list<T> choices) {
     return choices.begin()[from(0, static_cast<std::int64_t>(choices.size()) - 1)];
   }
-  // How many samples: now and then none, often one.
+  // The number of samples: sometimes none, often one.
   std::int64_t batch() { return one_in(12) ? 0 : one_in(4) ? 1 : from(2, 5); }
-  // An extent with ones more often than they would come by themselves.
+  // An extent; ones are more likely than other values.
   std::int64_t extent(std::int64_t most) { return one_in(6) ? 1 : from(1, most); }
   std::int64_t channels() { return among<std::int64_t>({1, 3, 5, 8, 16, 17, 24, 32}); }
 
@@ -36,7 +36,7 @@ class Draw {
   RandomSequence random_;
 };
 
-// Calls make(draw, case) for each case of a family, and gives the cases.
+// Calls make(draw, case) for each case of a family; returns the cases.
 template <class Make>
 std::vector<OpCase> draw_cases(const std::string& family, Make make) {
   std::vector<OpCase> cases;
@@ -68,20 +68,20 @@ inline std::vector<OpCase> drawn_matmul_cases() {
     append(right, k, n, options.transpose_b);
     options.activation =
         draw.among<const char*>({"", "", "relu", "relu6", "leaky_relu", "tanh", "sigmoid"});
-    const bool apart = draw.one_in(2);  // an activation node of its own, which the pass may fuse
-    const std::string behind = apart ? options.activation : "linear";
-    if (apart) options.activation = "";
+    const bool separate = draw.one_in(2);  // a separate activation node, which the pass may fuse
+    const std::string after = separate ? options.activation : "linear";
+    if (separate) options.activation = "";
     op_case.inputs = {f32(Shape(left)), f32(Shape(right))};
     if (draw.one_in(2)) op_case.inputs.push_back(f32({n}));
-    op_case.build = [options, behind](Graph&, CaseInputs in) {
+    op_case.build = [options, after](Graph&, CaseInputs in) {
       const Value y =
           in.size() > 2 ? matmul(in[0], in[1], in[2], options) : matmul(in[0], in[1], options);
-      return behind.empty() ? y : activation(y, behind);
+      return after.empty() ? y : activation(y, after);
     };
   });
 }
 
-// A convolution's image, filter and options, such that they fit.
+// A convolution's image, filter and options, which fit together.
 struct DrawnConv {
   Shape image;
   Shape filter;
@@ -121,27 +121,27 @@ inline std::vector<OpCase> drawn_conv_cases() {
     DrawnConv conv = draw_conv(draw);
     op_case.inputs = {f32(conv.image), f32(conv.filter)};
     if (draw.one_in(2)) op_case.inputs.push_back(f32({conv.filter[3]}));
-    const std::string behind = draw.among<const char*>({"linear", "linear", "relu", "tanh"});
-    op_case.build = [options = conv.options, behind](Graph&, CaseInputs in) {
+    const std::string after = draw.among<const char*>({"linear", "linear", "relu", "tanh"});
+    op_case.build = [options = conv.options, after](Graph&, CaseInputs in) {
       const Value y =
           in.size() > 2 ? conv2d(in[0], in[1], in[2], options) : conv2d(in[0], in[1], options);
-      return activation(y, behind);
+      return activation(y, after);
     };
   });
 }
 
-// A 3×3 convolution in front of some cases, so that their images lie as convolutions leave them.
+// An image that may be the result of a 3×3 convolution, and then has a convolution's layout.
 struct DrawnImage {
   Shape shape;
-  bool behind_conv = false;
+  bool after_conv = false;
 
   std::vector<CaseInput> inputs() const {
-    if (!behind_conv) return {f32(shape)};
+    if (!after_conv) return {f32(shape)};
     return {f32(shape.with(3, 3)), f32({3, 3, 3, shape[3]})};
   }
-  // The image, and how many of the inputs it took.
+  // The image, and the number of inputs that it uses.
   std::pair<Value, std::size_t> build(CaseInputs in) const {
-    if (!behind_conv) return {in[0], 1};
+    if (!after_conv) return {in[0], 1};
     return {conv2d(in[0], in[1], {.padding = {1, 1, 1, 1}}), 2};
   }
 };
@@ -190,7 +190,7 @@ inline std::vector<OpCase> drawn_norm_cases() {
       if (with_residual) y = residual_first ? add(in[used + 2], y) : add(y, in[used + 2]);
       return with_relu ? relu(y) : y;
     };
-    // A channel may have few elements: its deviation, by which all is divided, is then small.
+    // A channel may have few elements, and then a small standard deviation, which is divided by.
     op_case.tolerance = 1e-4;
   });
 }
@@ -223,7 +223,7 @@ inline std::vector<OpCase> drawn_softmax_cases() {
   });
 }
 
-// Shapes that broadcast together, an activation behind them and a reduction of the result.
+// A binary op with broadcasting, followed by an activation and a reduction.
 inline std::vector<OpCase> drawn_elementwise_cases() {
   return draw_cases("elementwise", [](Draw& draw, OpCase& op_case) {
     std::vector<std::int64_t> left;
@@ -240,7 +240,7 @@ inline std::vector<OpCase> drawn_elementwise_cases() {
         {"linear", "relu", "relu6", "leaky_relu", "gelu", "silu", "tanh", "sigmoid"});
     const auto reduce =
         draw.among<Value (*)(Value, ReduceOptions)>({nullptr, reduce_sum, reduce_mean, reduce_max});
-    // The mean or the largest of nothing has no value: reduce an axis that is not empty.
+    // Mean and maximum of nothing are undefined: reduce an axis that is not empty.
     const bool empty = std::find(left.begin(), left.end(), 0) != left.end() ||
                        std::find(right.begin(), right.end(), 0) != right.end();
     const ReduceOptions options{.axes = {draw.from(empty ? rank - 1 : 0, rank - 1)},
@@ -254,7 +254,7 @@ inline std::vector<OpCase> drawn_elementwise_cases() {
   });
 }
 
-// A few of the small cases: finite differences run a case dozens of times.
+// A few of the small cases, because finite differences run a case dozens of times.
 inline std::vector<OpCase> few_and_small(const std::vector<OpCase>& cases) {
   constexpr std::int64_t kMostElements = 1500;
   constexpr std::size_t kOneIn = 8;

@@ -1,7 +1,7 @@
-// Graphs of elementwise nodes drawn at random, for what joins them: vectors and scalars of several
+// Random graphs of elementwise nodes, for the pass that fuses them: vectors and scalars of several
 // sizes and dtypes, reductions between them, values that are read in several places, and variables
-// that are assigned. A graph depends on its number alone. Each is run for a few steps as it was
-// drawn, by the reference, and as the passes left it, and all outputs and variables compared.
+// that are assigned. A graph depends only on its number. Each is run for a few steps, once
+// unchanged by the reference and once after the passes, and all outputs and variables are compared.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ class DrawnChain {
   Graph take() { return std::move(graph_); }
 
  private:
-  // A value, and whether all devices compute it to the bit: only such ones are compared, masked or
-  // made integers.
+  // A value, and whether all devices compute exactly the same: only such values are compared, used
+  // as conditions or cast to integers.
   struct Drawn {
     Value value;
     bool exact = true;
@@ -56,7 +56,7 @@ class DrawnChain {
       if (drawn.value.dtype() == dtype) return drawn;
     }
   }
-  // Another operand for a value: of its shape, or a scalar.
+  // A second operand for a value: of the same shape, or a scalar.
   const Drawn& fitting(const Drawn& first) {
     for (;;) {
       const Drawn& drawn = of(first.value.dtype());
@@ -102,7 +102,7 @@ class DrawnChain {
     }
   }
 
-  // By value: the pool grows while they are read.
+  // Arguments are passed by value, because the pool grows while they are in use.
   void arithmetic(Drawn a) {
     const Drawn b = fitting(a);
     const bool exact = a.exact && b.exact;
@@ -129,7 +129,7 @@ class DrawnChain {
     if (op == 3) add(square(a.value), a.exact);
   }
 
-  // Where they are tame: an error must not grow.
+  // With bounded arguments, so that errors do not grow.
   void floating(Drawn a) {
     const Value bounded = tanh(a.value);
     const Value positive = abs(bounded) + 0.5;
@@ -189,7 +189,7 @@ class DrawnChain {
     add(cast(a.value, to), a.exact);
   }
 
-  // What is not elementwise stands between.
+  // Ops that are not elementwise.
   void others(Drawn a) {
     if (a.value.shape().rank() == 0) return;
     if (draw_.one_in(2)) return add(reduce_mean(a.value), false);
@@ -204,7 +204,7 @@ class DrawnChain {
       if (graph_.producer(value.id()).op == Op::Variable) continue;
       graph_.output(fmt::format("y{}", i), value);
     }
-    // What joins may move a node, but a sum must not see it.
+    // Fusion may move nodes, but must not change the input of a sum.
     graph_.output("sum", reduce_sum(tanh(cast(any().value, DType::F32))));
   }
 
@@ -217,7 +217,7 @@ class DrawnChain {
         if (drawn.value.type() == before.type()) fit.push_back(drawn.value);
       }
       const Value value = fit[index(draw_.from(0, std::ssize(fit) - 1))];
-      // Often a chain of its own; now and then a value that others may read.
+      // Usually a separate chain; sometimes a value that others may read.
       const bool plain = draw_.one_in(4) && graph_.producer(value.id()).op != Op::Variable;
       assign(variable, plain ? value : minimum(maximum(before + value, before), value));
     }
@@ -229,7 +229,7 @@ class DrawnChain {
   std::vector<VariableRef> variables_;
 };
 
-// A graph's outputs and variables after each of some steps, on inputs that depend on the step.
+// A graph's outputs and variables after each of several steps, with inputs that depend on the step.
 inline std::map<std::string, Tensor> results_of_steps(Plan plan, const KernelLibrary& library,
                                                       Device& device, int steps) {
   State state(device, 1);
@@ -255,7 +255,7 @@ inline std::map<std::string, Tensor> results_of_steps(Plan plan, const KernelLib
   return results;
 }
 
-// Equal, both NaN, or within a tolerance of the larger of one and the largest finite number.
+// Expects elements that are equal, both NaN, or within tolerance · max(1, largest finite number).
 inline void expect_close(const Tensor& actual, const Tensor& expected, double tolerance,
                          const std::string& name) {
   ASSERT_EQ(actual.dtype(), expected.dtype()) << name;

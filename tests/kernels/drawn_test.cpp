@@ -10,7 +10,7 @@ TEST_P(DrawnCases, CpuKernelsAgreeWithTheReference) {
 }
 
 class SomeDrawnCases : public testing::TestWithParam<OpCase> {};
-TEST_P(SomeDrawnCases, GradientsAreThoseOfFiniteDifferences) {
+TEST_P(SomeDrawnCases, GradientsMatchFiniteDifferences) {
   expect_gradients(GetParam());
 }
 

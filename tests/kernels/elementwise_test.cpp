@@ -30,7 +30,7 @@ std::vector<bool> truths(Value (*op)(Value, Value), Floats a, Floats b) {
   return {values.begin(), values.end()};
 }
 
-TEST(ElementwiseKernels, ArithmeticIsThatOfC) {
+TEST(ElementwiseKernels, ArithmeticMatchesC) {
   EXPECT_EQ(results(add, {1, 2}, {10, 20}), (Floats{11, 22}));
   EXPECT_EQ(results(sub, {1, 2}, {10, 20}), (Floats{-9, -18}));
   EXPECT_EQ(results(mul, {3, 2}, {10, 20}), (Floats{30, 40}));
@@ -40,7 +40,7 @@ TEST(ElementwiseKernels, ArithmeticIsThatOfC) {
   EXPECT_EQ(results(minimum, {3, 2}, {2, 5}), (Floats{2, 2}));
 }
 
-TEST(ElementwiseKernels, UnaryFunctionsAreThoseOfC) {
+TEST(ElementwiseKernels, UnaryFunctionsMatchC) {
   EXPECT_EQ(results(neg, {1, -2}), (Floats{-1, 2}));
   EXPECT_EQ(results(abs, {1, -2}), (Floats{1, 2}));
   EXPECT_EQ(results(sign, {3, -2, 0}), (Floats{1, -1, 0}));
@@ -62,7 +62,7 @@ TEST(ElementwiseKernels, ComparisonsGiveBool) {
   EXPECT_EQ(truths(greater_equal, a, b), (std::vector<bool>{false, true, true}));
 }
 
-TEST(ElementwiseKernels, LogicIsThatOfBools) {
+TEST(ElementwiseKernels, LogicalOpsWorkOnBools) {
   const Tensor a = Tensor::of(std::vector<std::uint8_t>{0, 0, 1, 1}, Shape{4});
   const Tensor b = Tensor::of(std::vector<std::uint8_t>{0, 1, 0, 1}, Shape{4});
   const auto y = evaluate_all({a, b}, [](Inputs in) {
@@ -85,7 +85,7 @@ TEST(ElementwiseKernels, BroadcastingRepeatsTheSmallerSide) {
   EXPECT_EQ(list<float>(sum), (Floats{11, 12, 13, 21, 22, 23}));
 }
 
-TEST(ElementwiseKernels, ActivationsAreWhatTheyAreCalled) {
+TEST(ElementwiseKernels, ActivationsMatchTheirDefinitions) {
   const auto one = [](const char* kind, float x) {
     return results([&](Value v) { return activation(v, kind, 0.25); }, {x})[0];
   };
@@ -117,7 +117,7 @@ TEST(ElementwiseKernels, ActivationsAndTheirGradientsStayFinite) {
   }
 }
 
-TEST(ElementwiseKernels, NanIsNeverHidden) {
+TEST(ElementwiseKernels, NaNIsPropagated) {
   for (const char* kind : {"relu", "relu6", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh",
                            "sigmoid", "softplus"}) {
     EXPECT_TRUE(std::isnan(results([&](Value v) { return activation(v, kind); }, {kNan})[0]))
@@ -151,7 +151,7 @@ TEST(ElementwiseKernels, CastsConvertBetweenAllTypes) {
   }
 }
 
-TEST(ElementwiseKernels, CastsOfWhatDoesNotFitAreDefined) {
+TEST(ElementwiseKernels, CastsOfValuesOutOfRangeAreDefined) {
   const Tensor y = evaluate({floats({-1e20f, 1e20f, kNan, -2.7f, 2.7f})},
                             [](Inputs in) { return cast(in[0], DType::I32); });
   EXPECT_EQ(list<std::int32_t>(y),
@@ -159,7 +159,7 @@ TEST(ElementwiseKernels, CastsOfWhatDoesNotFitAreDefined) {
                                        std::numeric_limits<std::int32_t>::max(), 0, -2, 2}));
 }
 
-TEST(ElementwiseKernels, SelectTakesWhatTheConditionSays) {
+TEST(ElementwiseKernels, SelectFollowsTheCondition) {
   const Tensor y = evaluate({floats({1, 2, 3}), floats({9})}, [](Inputs in) {
     return select(less(in[0], in[0].graph().scalar(2.5)), in[0], in[1]);
   });

@@ -1,4 +1,4 @@
-// Runs a small graph once, for tests that know the numbers to expect.
+// Runs a small graph once, for tests with known results.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// The values of what `build` makes of these tensors.
+// The values that `build` computes from these tensors.
 inline std::vector<Tensor> evaluate_all(
     const std::vector<Tensor>& inputs,
     const std::function<std::vector<Value>(std::span<const Value>)>& build,

@@ -1,5 +1,5 @@
-// Reductions, movements and random masks against NumPy and TensorFlow (golden/make_ops.py): these
-// ops have one CPU kernel, so there is no other to agree with.
+// Compares reductions, movements and random masks with NumPy and TensorFlow (golden/make_ops.py):
+// these ops have only one CPU kernel, so there is no other to compare with.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,16 +26,15 @@ std::vector<Tensor> inputs_of(const std::string& name) {
   return inputs;
 }
 
-constexpr double kUnit = 5.97e-8;  // 2^-24: what rounding to f32 changes a number of 1 by
-
-// Every row of a family, each used, on every library: to the bit, or, of sums of n numbers of about
-// 1, to n roundings. Long rows are added up in wider pieces, so that their n counts as 16.
+constexpr double kUnit = 5.97e-8;  // 2^-24: the rounding error of a number near 1 in f32
+// Compares all rows of a family on every library: exactly, or, for sums of n numbers near 1, within
+// n rounding errors. Long rows are added up in wider chunks, so their n counts as at most 16.
 void expect_family(const std::string& family, const std::vector<Row>& rows, bool exact) {
   std::size_t results = 0;
   for (const auto& [name, tensor] : golden::ops()) {
     results += name.starts_with(family + "/") && name.ends_with("/y");
   }
-  EXPECT_EQ(results, rows.size()) << "each result of the script is to be compared";
+  EXPECT_EQ(results, rows.size()) << "every result of the script must be compared";
   for (const Row& row : rows) {
     const std::string name = family + "/" + row.name;
     const Tensor expected = golden::op(name + "/y");
@@ -91,7 +90,7 @@ TEST(GoldenReduce, AgreesWithNumPy) {
   expect_family("reduce", rows, /*exact=*/false);
 }
 
-TEST(GoldenShape, AgreesWithNumPyToTheBit) {
+TEST(GoldenShape, AgreesWithNumPyExactly) {
   std::vector<Row> rows = {{"transpose_matrix",
                             [](Inputs in) {
                               return transpose(in[0], {1, 0});

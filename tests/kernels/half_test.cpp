@@ -1,5 +1,5 @@
-// 16-bit floats on the CPU: the numbers of f32, rounded where they are stored. (Every op case is
-// also run in 16 bits: LOCKSTEP_OP_CASES.)
+// 16-bit floats on the CPU: computed in f32 and rounded when stored. (Every op case also runs in 16
+// bits: LOCKSTEP_OP_CASES.)
 #include "lockstep/base/half.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ class InSixteenBits : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, InSixteenBits, testing::Values(DType::F16, DType::BF16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(InSixteenBits, CastsOfEveryPatternAndOfAnyFloatAreExact) {
+TEST_P(InSixteenBits, CastsAreExactForEveryBitPatternAndAnyFloat) {
   Tensor patterns(GetParam(), {65536});
   for (std::size_t i = 0; i < 65536; ++i) {
     reinterpret_cast<std::uint16_t*>(patterns.raw())[i] = static_cast<std::uint16_t>(i);
@@ -45,7 +45,7 @@ TEST_P(InSixteenBits, CastsOfEveryPatternAndOfAnyFloatAreExact) {
   }
 }
 
-TEST_P(InSixteenBits, OtherTypesCastToWhatIsNearestAndBack) {
+TEST_P(InSixteenBits, CastsToAndFromOtherTypesRoundAndClamp) {
   const Tensor x = floats({-3.0F, 0.0F, 2.5F, 300.0F}).cast(GetParam());
   const auto to = [&](DType dtype) {
     return evaluate({x}, [&](auto in) { return cast(in[0], dtype); });
@@ -61,7 +61,7 @@ TEST_P(InSixteenBits, OtherTypesCastToWhatIsNearestAndBack) {
   EXPECT_EQ(list<float>(back.cast(DType::F32)), (std::vector<float>{7, -9}));
 }
 
-// A sum of 4096 ones would stop at 2048 in f16, and at 256 in bf16, if it were kept there.
+// A sum of 4096 ones would stop at 2048 in f16 and at 256 in bf16 if it were accumulated there.
 TEST_P(InSixteenBits, ResultsAreRoundedAndSumsAreNot) {
   const Tensor a = normal(GetParam(), {17, 4096}, 1);
   const Tensor b = normal(GetParam(), {4096, 9}, 2);
@@ -76,7 +76,7 @@ TEST_P(InSixteenBits, ResultsAreRoundedAndSumsAreNot) {
   EXPECT_EQ(evaluate({ones}, [](auto in) { return reduce_mean(in[0]); }).item(), 1);
 }
 
-TEST_P(InSixteenBits, NormsTakeParametersInF32AndKeepStatisticsThere) {
+TEST_P(InSixteenBits, NormsHaveParametersAndStatisticsInF32) {
   const Tensor x = normal(GetParam(), {6, 5, 5, 3}, 3);
   const Tensor gamma = normal(DType::F32, {3}, 4);
   const Tensor beta = normal(DType::F32, {3}, 5);
@@ -107,7 +107,7 @@ TEST_P(InSixteenBits, NormsTakeParametersInF32AndKeepStatisticsThere) {
   EXPECT_THROW(batch_norm_inference(image, full, full, full, small), UsageError);
 }
 
-TEST_P(InSixteenBits, ElementsAreMovedAsTheyAre) {
+TEST_P(InSixteenBits, ElementsAreMovedUnchanged) {
   const Tensor x = normal(GetParam(), {4, 6}, 6);
   const Tensor moved = evaluate({x}, [](auto in) {
     const std::vector<Value> halves = split(transpose(in[0], {1, 0}), {2, 4}, 0);

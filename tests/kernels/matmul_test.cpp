@@ -30,7 +30,7 @@ TEST(MatMulKernels, TheReferenceMultipliesRowsByColumns) {
             expected);
 }
 
-TEST(MatMulKernels, OneMatrixServesAllBatches) {
+TEST(MatMulKernels, OneMatrixIsUsedForAllBatches) {
   const Tensor a = floats({1, 2, 3, 4}, {2, 1, 2});
   const Tensor b = floats({1, 0, 0, 1}, {2, 2});
   EXPECT_EQ(product(a, b, {}), (Floats{1, 2, 3, 4}));
@@ -56,14 +56,14 @@ std::string refusal(Shape a, Shape b, MatMulOptions options = {}) {
   return "accepted";
 }
 
-TEST(MatMulKernels, MatricesThatDoNotFitAreRefusedWithBothShapes) {
+TEST(MatMulKernels, MismatchedMatricesAreRefusedWithBothShapes) {
   EXPECT_EQ(refusal({32, 784}, {512, 10}),
             "[matmul] dense_1: inner dimensions differ: (32, 784) × (512, 10)");
   EXPECT_EQ(refusal({32, 784}, {512, 10}, {.transpose_b = true}),
             "[matmul] dense_1: inner dimensions differ: (32, 784) × (512, 10)ᵀ");
   EXPECT_NE(refusal({2, 3, 4}, {5, 4, 6}).find("leading axes differ: (2, 3, 4) × (5, 4, 6)"),
             std::string::npos);
-  EXPECT_NE(refusal({4}, {4, 6}).find("two axes at least"), std::string::npos);
+  EXPECT_NE(refusal({4}, {4, 6}).find("at least two axes"), std::string::npos);
 }
 
 TEST(MatMulKernels, AFusedActivationThatNeedsItsInputHasNoGradient) {
@@ -73,7 +73,7 @@ TEST(MatMulKernels, AFusedActivationThatNeedsItsInputHasNoGradient) {
   EXPECT_THROW(gradients(y, std::vector<Value>{a}), UsageError);
 }
 
-// Products that threads divide between them: by rows, by columns and by terms, with extents that do
+// Products that are divided among threads by rows, by columns and by terms, with extents that do
 // not divide evenly.
 TEST(MatMulKernels, AnyNumberOfThreadsGivesTheSameProduct) {
   const int before = omp_get_max_threads();
@@ -89,13 +89,13 @@ TEST(MatMulKernels, AnyNumberOfThreadsGivesTheSameProduct) {
                 return matmul(in[0], in[1], in[2], {.activation = "relu"});
               },
       };
-      expect_agreement(dense);  // with both gradients, one of each kind
+      expect_agreement(dense);  // including both gradients, one of each kind
     }
   }
   omp_set_num_threads(before);
 }
 
-TEST(MatMulKernels, CostsTwoOperationsForEachTerm) {
+TEST(MatMulKernels, CostsTwoOperationsPerTerm) {
   Graph graph;
   const Value a = graph.input("a", {DType::F32, {3, 4, 5}});
   const Value b = graph.input("b", {DType::F32, {5, 7}});

@@ -1,5 +1,5 @@
-// What is not a number must be seen: a NaN in gives a NaN out at the places that it reaches and
-// nowhere else, on every library, fused or not.
+// NaNs must not disappear: a NaN in an input gives NaNs in exactly the elements of the output that
+// depend on it, with every library, fused or not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Build = std::function<Value(Inputs)>;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// What `build` makes of these tensors on a library, with the passes that it gets in training.
+// The value that `build` computes from these tensors with a library, after the passes of training.
 Tensor run_on(const KernelLibrary& library, const std::vector<Tensor>& inputs, const Build& build) {
   Graph graph;
   std::vector<Value> values;
@@ -76,7 +76,7 @@ std::size_t index(const Shape& shape, std::int64_t n, std::int64_t h, std::int64
 TEST_P(NaN, ActivationsKeepIt) {
   for (const char* kind : {"relu", "relu6", "leaky_relu", "gelu", "gelu_tanh", "silu", "tanh",
                            "sigmoid", "softplus"}) {
-    // Long enough that whole vectors and a rest are swept.
+    // Long enough for whole vectors and a remainder.
     Tensor x = random_floats({37}, 1);
     for (std::size_t place : {0u, 5u, 8u, 15u, 31u, 36u}) x.values<float>()[place] = kNaN;
     const Tensor y = run({x}, [&](Inputs in) { return activation(in[0], kind); });
@@ -84,7 +84,7 @@ TEST_P(NaN, ActivationsKeepIt) {
   }
 }
 
-TEST_P(NaN, MaxPoolKeepsItWhereverItStandsInTheWindow) {
+TEST_P(NaN, MaxPoolKeepsItWhereverItIsInTheWindow) {
   struct Row {
     PoolOptions options;
     std::int64_t extent;
@@ -122,7 +122,7 @@ TEST_P(NaN, MaxPoolKeepsItWhereverItStandsInTheWindow) {
   }
 }
 
-// A NaN in one channel of the filter's outputs, and so in that channel of every result.
+// A filter with a NaN in one output channel, which makes that channel of every result NaN.
 Tensor filter_with_nan(Shape shape, std::int64_t channel) {
   Tensor filter = random_floats(shape, 3);
   filter.values<float>()[static_cast<std::size_t>(channel)] = kNaN;
@@ -156,7 +156,7 @@ TEST_P(NaN, AConvolutionKeepsItThroughItsActivation) {
   }
 }
 
-TEST_P(NaN, OnePixelReachesTheWindowsThatSeeIt) {
+TEST_P(NaN, OnePixelReachesTheWindowsThatContainIt) {
   for (const std::int64_t channels : {1, 8, 16, 17}) {
     const Shape image{1, 8, 8, 3};
     Tensor x = constant_floats(image, -1.0f);
@@ -167,7 +167,7 @@ TEST_P(NaN, OnePixelReachesTheWindowsThatSeeIt) {
     };
     const Tensor y = run({x, filter}, convolve);
     EXPECT_EQ(count(nan_places(y)), static_cast<std::size_t>(9 * channels)) << channels;
-    // Rows 3 to 5 and columns 2 to 4 of the result are in two by two windows of two by two.
+    // Rows 3 to 5 and columns 2 to 4 of the result touch two by two pooling windows.
     const Tensor pooled = run({x, filter}, [&](Inputs in) { return max_pool(convolve(in)); });
     EXPECT_EQ(count(nan_places(pooled)), static_cast<std::size_t>(4 * channels)) << channels;
   }
@@ -181,7 +181,7 @@ TEST_P(NaN, AConvolutionKeepsItThroughReluAndMaxPool) {
     const Tensor y = run({x, filter}, [](Inputs in) {
       return max_pool(relu(conv2d(in[0], in[1], {.padding = {1, 1, 1, 1}})));
     });
-    // Where the filter's first place lies on padding alone the result may be free of it.
+    // If the filter's first element only meets padding, the result may be free of NaN.
     EXPECT_GT(count(nan_places(y)), 0u) << channels;
     const Tensor valid =
         run({x, filter}, [](Inputs in) { return max_pool(relu(conv2d(in[0], in[1]))); });
@@ -208,7 +208,7 @@ TEST_P(NaN, AProductKeepsItThroughItsActivation) {
   }
 }
 
-TEST_P(NaN, AMeanOfAWindowKeepsIt) {
+TEST_P(NaN, AvgPoolKeepsIt) {
   for (const std::int64_t channels : {1, 8, 16, 17}) {
     const Shape image{1, 6, 6, channels};
     Tensor x = random_floats(image, 19);
@@ -220,7 +220,7 @@ TEST_P(NaN, AMeanOfAWindowKeepsIt) {
   }
 }
 
-TEST_P(NaN, ARowOfSoftmaxOrLayerNormIsIt) {
+TEST_P(NaN, FillsItsRowInSoftmaxAndLayerNorm) {
   const Shape shape{5, 21};
   for (const std::size_t place : {0u, 20u, 48u, 104u}) {
     Tensor x = random_floats(shape, 20);
@@ -235,7 +235,7 @@ TEST_P(NaN, ARowOfSoftmaxOrLayerNormIsIt) {
   }
 }
 
-TEST_P(NaN, BatchNormKeepsItThroughReluInItsChannel) {
+TEST_P(NaN, FillsItsChannelInBatchNormAndRelu) {
   for (const std::int64_t channels : {1, 5, 8, 16, 17}) {
     for (const bool with_residual : {false, true}) {
       const std::int64_t bad = channels / 2;
@@ -253,7 +253,7 @@ TEST_P(NaN, BatchNormKeepsItThroughReluInItsChannel) {
   }
 }
 
-TEST_P(NaN, AResidualKeepsItThroughTheReluBehindTheSum) {
+TEST_P(NaN, AResidualKeepsItThroughSumAndRelu) {
   const Shape shape{2, 3, 3, 8};
   Tensor residual = random_floats(shape, 13);
   residual.values<float>()[index(shape, 1, 0, 2, 6)] = kNaN;
@@ -263,7 +263,7 @@ TEST_P(NaN, AResidualKeepsItThroughTheReluBehindTheSum) {
   EXPECT_EQ(nan_places(y), nan_places(residual));
 }
 
-TEST_P(NaN, TheLargestOfARowOrColumnIsIt) {
+TEST_P(NaN, ReduceMaxKeepsIt) {
   const Shape shape{6, 21};
   for (std::size_t place = 0; place < 6 * 21; ++place) {
     Tensor x = random_floats(shape, 15);
@@ -281,7 +281,7 @@ TEST_P(NaN, TheLargestOfARowOrColumnIsIt) {
   }
 }
 
-TEST_P(NaN, TheLargerAndTheSmallerOfTwoIsIt) {
+TEST_P(NaN, MaximumAndMinimumKeepIt) {
   Tensor a = random_floats({19}, 16);
   Tensor b = random_floats({19}, 17);
   a.values<float>()[3] = kNaN;

@@ -28,7 +28,7 @@ TEST(NormKernels, BatchNormUsesTheBiasedStatisticsOfEachChannel) {
 }
 
 TEST(NormKernels, VarianceKeepsItsPrecisionFarFromZero) {
-  // The spread is 1e-4 of the mean: differences of squares in f32 would lose it altogether.
+  // The spread is 1e-4 of the mean: the difference of squares in f32 would lose it completely.
   Floats values;
   for (int i = 0; i < 1000; ++i) values.push_back(10000.0f + static_cast<float>(i % 2));
   const auto results = normalised(floats(values, {1000, 1}), {1}, {0}, 1e-3);
@@ -41,17 +41,17 @@ TEST(NormKernels, AnEmptyBatchHasZeroStatisticsAndNoNaN) {
   EXPECT_EQ(list<float>(results[2]), (Floats{0, 0, 0}));
 }
 
-TEST(NormKernels, FusingLeavesTheResultAndTheGradientsAsTheyWere) {
-  const OpCase apart{.name = "residual_relu",
-                     .inputs = {f32({5, 3, 4}), f32_positive({4}), f32({4}), f32({5, 3, 4})},
-                     .build = [](Graph&, CaseInputs in) {
-                       return relu(add(batch_norm(in[0], in[1], in[2]).y, in[3]));
-                     }};
-  OpCase fused = apart;
+TEST(NormKernels, FusionChangesNeitherResultNorGradients) {
+  const OpCase separate{.name = "residual_relu",
+                        .inputs = {f32({5, 3, 4}), f32_positive({4}), f32({4}), f32({5, 3, 4})},
+                        .build = [](Graph&, CaseInputs in) {
+                          return relu(add(batch_norm(in[0], in[1], in[2]).y, in[3]));
+                        }};
+  OpCase fused = separate;
   fused.build = [](Graph&, CaseInputs in) {
     return fused_batch_norm({in[0], in[1], in[2], in[3]});
   };
-  CaseRun a(apart, build_graph(apart, DType::F32).graph, reference_kernels());
+  CaseRun a(separate, build_graph(separate, DType::F32).graph, reference_kernels());
   CaseRun b(fused, build_graph(fused, DType::F32).graph, reference_kernels());
   a.run();
   b.run();
@@ -63,7 +63,7 @@ TEST(NormKernels, FusingLeavesTheResultAndTheGradientsAsTheyWere) {
   }
 }
 
-TEST(NormKernels, InferenceTakesTheAdditionAndTheReluBehindItIntoOneNode) {
+TEST(NormKernels, InferenceFusesTheAdditionAndTheReluAfterIt) {
   Graph graph;
   const ValueType image{DType::F32, {2, 4, 4, 8}};
   const Value x = graph.input("x", image);

@@ -1,5 +1,5 @@
-// The reference, as a library whose kernels offer whatever a pass asks for: what GPUs run, checked
-// where there is none.
+// The reference as a library whose kernels offer every fusion that a pass asks for, as those of
+// GPUs do, so that the passes can be tested without a GPU.
 #pragma once
 
 #include "lockstep/kernels/kernel.h"

@@ -1,5 +1,5 @@
-// OpCase: one row of an op family's case list. The same rows serve agreement between kernel
-// libraries, finite differences (both in op_case_check.h) and speed (bench/).
+// OpCase: one row of an op family's case list. The same rows are used to compare kernel libraries,
+// for finite differences (both in op_case_check.h) and to measure speed (bench/).
 //
 //   std::vector<OpCase> matmul_cases() {
 //     return {{.name = "odd_sizes",
@@ -7,7 +7,7 @@
 //              .build = [](Graph&, CaseInputs in) { return matmul(in[0], in[1]); }}};
 //   }
 //
-// A family's list lives in cases_<family>.h; its program is one line in <family>_test.cpp.
+// A family's list is in cases_<family>.h; its tests are one line in <family>_test.cpp.
 #pragma once
 
 #include <cmath>
@@ -36,7 +36,7 @@ struct Fill {
 };
 
 struct CaseInput {
-  DType dtype = DType::F32;  // F32 becomes F64 where finite differences are taken
+  DType dtype = DType::F32;  // F32 becomes F64 for finite differences
   Shape shape = {};
   Fill fill = {};
   bool differentiate = true;  // of floating inputs
@@ -52,7 +52,7 @@ inline CaseInput f32_uniform(Shape shape, double low, double high) {
 inline CaseInput f32_positive(Shape shape) {
   return f32_uniform(std::move(shape), 0.1, 2.0);
 }
-// The same input, held fixed: no gradient is asked for it.
+// The same input as a constant: its gradient is not computed.
 inline CaseInput held(CaseInput input) {
   input.differentiate = false;
   return input;
@@ -72,7 +72,7 @@ inline CaseInput bools(Shape shape) {
 // One value or several.
 class CaseOutputs {
  public:
-  CaseOutputs() = default;  // none: what the case does is done to variables
+  CaseOutputs() = default;  // none: the case changes variables
   CaseOutputs(Value value) : values_{value} {}
   CaseOutputs(std::vector<Value> values) : values_(std::move(values)) {}
   const std::vector<Value>& values() const { return values_; }
@@ -86,21 +86,21 @@ using CaseInputs = std::span<const Value>;
 struct OpCase {
   std::string name = {};  // letters, digits and underscores
   std::vector<CaseInput> inputs = {};
-  // Writes the nodes under test. Floating inputs are F32, or all F64: constants and casts follow
-  // the dtype of the inputs.
+  // Adds the nodes under test. Floating inputs are all F32 or all F64; constants and casts must
+  // follow their dtype.
   std::function<CaseOutputs(Graph&, CaseInputs)> build = {};
   bool differentiable = true;    // false: no gradient nodes are added
-  bool timed = false;            // of a size worth timing; finite differences leave it out
-  double tolerance = 1e-5;       // of agreement in f32, relative, in norm
-  double small_roundings = 2.5;  // the same of 16 bits with f32, in roundings of the 16-bit type
-  // In 16 bits rounding turns the sign of a few elements before a relu, and the whole of their
-  // gradient: gradients agree to 5% only.
+  bool timed = false;            // large enough for timing; not used for finite differences
+  double tolerance = 1e-5;       // of the relative error in f32, in norm
+  double small_roundings = 2.5;  // the same for 16 bits, in rounding errors of the 16-bit type
+  // In 16 bits, rounding flips the sign of a few inputs of a relu and thereby their gradients, so
+  // gradients only agree to 5%.
   bool turns_signs = false;
-  double grad_tolerance = 1e-6;  // of finite differences in double, relative, in norm
+  double grad_tolerance = 1e-6;  // of the relative error to finite differences in double, in norm
 };
 
-// Fills a tensor with numbers that depend on seed and stream alone. Those of a large tensor repeat
-// after a prime number, so that rows differ and filling takes no longer than the op.
+// Fills a tensor with numbers that depend only on seed and stream. In a large tensor they repeat
+// with a prime period, so that rows differ and filling takes no longer than the op.
 inline void fill(Tensor& tensor, const Fill& fill, std::uint64_t seed, std::uint64_t stream) {
   constexpr std::size_t kPeriod = 4093;
   RandomSequence random(seed, stream);
@@ -116,9 +116,9 @@ inline void fill(Tensor& tensor, const Fill& fill, std::uint64_t seed, std::uint
   });
 }
 
-// A case as a graph: inputs x0, x1, …; outputs y0, y1, …; and, where it is differentiable, weights
-// w0, … (inputs, one for each floating output) and dx0, … (outputs, one for each floating input
-// that is differentiated): the gradients of sum(y0 * w0) + sum(y1 * w1) + ….
+// A case as a graph: inputs x0, x1, …; outputs y0, y1, …; and, if it is differentiable, weights
+// w0, … (one input per floating output) and dx0, … (one output per differentiated input): the
+// gradients of sum(y0 * w0) + sum(y1 * w1) + ….
 struct CaseGraph {
   Graph graph;
   std::vector<std::string> differentiated;  // names of inputs: "x0"
@@ -161,8 +161,8 @@ inline CaseGraph build_graph(const OpCase& op_case, DType floating) {
   return result;
 }
 
-// The graph of a case as mixed precision rounds it, its inputs included: ops compute in the 16-bit
-// dtype, or in f32, as their definitions say. Inputs and outputs of the graph are f32.
+// The graph of a case in mixed precision, with rounded inputs: ops compute in the 16-bit dtype or
+// in f32, according to their precision rules. Inputs and outputs of the graph are f32.
 inline Graph build_mixed_graph(const OpCase& op_case, DType dtype) {
   Graph graph = build_graph(op_case, DType::F32).graph;
   std::vector<std::unique_ptr<Pass>> passes;
@@ -172,7 +172,7 @@ inline Graph build_mixed_graph(const OpCase& op_case, DType dtype) {
   return graph;
 }
 
-// Rounds the f32 inputs of a run to a 16-bit dtype, so that what differs is the computation alone.
+// Rounds the f32 inputs of a run to a 16-bit dtype, so that only the computation differs.
 inline void round_inputs(Executor& executor, DType dtype) {
   for (const auto& [name, id] : executor.plan().graph.inputs()) {
     Tensor input = executor.input(name);
@@ -180,7 +180,7 @@ inline void round_inputs(Executor& executor, DType dtype) {
   }
 }
 
-// Fills the inputs of a case: the same numbers for a case in every run and for every library.
+// Fills the inputs of a case, with the same numbers in every run and for every library.
 inline void fill_inputs(const OpCase& op_case, Executor& executor) {
   const std::uint64_t seed = hash_name(op_case.name);
   for (std::size_t i = 0; i < op_case.inputs.size(); ++i) {
@@ -198,14 +198,14 @@ inline void fill_inputs(const OpCase& op_case, Executor& executor) {
   }
 }
 
-// A plan as training makes it: kernels get the graph that the passes made for them, the reference
-// the graph as it was written.
+// A plan as in training: other libraries get the graph after their passes, the reference gets the
+// original graph.
 inline Plan plan_for(Graph graph, const KernelLibrary& library) {
   if (&library != &reference_kernels()) optimize(graph, library);
   return make_plan(std::move(graph), library);
 }
 
-// A case ready to run: the memory of its variables and its executor.
+// A case that is ready to run: the memory of its variables, and its executor.
 class CaseRun {
  public:
   CaseRun(const OpCase& op_case, Graph graph, const KernelLibrary& library, Device& device = host())

@@ -1,5 +1,5 @@
-// What every op case is checked for: the CPU's kernels give what the reference gives, and gradient
-// rules give what central differences in double give.
+// The checks of every op case: the CPU's kernels agree with the reference, and gradient rules with
+// central differences in double.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// |a - b| / max(|b|, floor) over all elements; floating tensors of one dtype and shape.
+// |a - b| / max(|b|, floor) over all elements of floating tensors of the same dtype and shape.
 inline double relative_error(const Tensor& a, const Tensor& b, double floor = 1e-6) {
   double difference = 0;
   double size = 0;
@@ -30,7 +30,7 @@ inline double relative_error(const Tensor& a, const Tensor& b, double floor = 1e
   return std::sqrt(difference) / std::max(std::sqrt(size), floor);
 }
 
-// Results of two runs of a case, by name: floats within a tolerance, all else bit by bit.
+// Compares the results of two runs of a case: floats within a tolerance, others bit for bit.
 inline void expect_close(const CaseRun& run, const CaseRun& reference, double tolerance,
                          std::optional<double> gradient_tolerance = {}) {
   const auto expected = reference.results();
@@ -67,8 +67,8 @@ inline double unit_roundoff(DType dtype) {
   return dtype == DType::F16 ? 0x1p-11 : 0x1p-8;
 }
 
-// In 16 bits, as mixed precision computes, a library's kernels give what the CPU's give in f32 for
-// the same (rounded) inputs.
+// Expects a library's kernels in mixed precision to agree with the CPU's in f32 for the same
+// (rounded) inputs.
 inline void expect_agreement_in(const OpCase& op_case, DType dtype, const KernelLibrary& library,
                                 Device& device = host()) {
   CaseRun whole(op_case, build_graph(op_case, DType::F32).graph, cpu_kernels());
@@ -139,15 +139,14 @@ inline std::string case_name(const testing::TestParamInfo<OpCase>& info) {
   return info.param.name;
 }
 
-// So that a failing case prints its name, not its bytes.
+// Makes a failing case print its name instead of its bytes.
 inline void PrintTo(const OpCase& op_case, std::ostream* out) {
   *out << op_case.name;
 }
 
 }  // namespace lockstep
 
-// The tests of a family, for the one file that holds them: LOCKSTEP_OP_CASES(MatMul,
-// matmul_cases()).
+// Defines the tests of a family, once: LOCKSTEP_OP_CASES(MatMul, matmul_cases()).
 #define LOCKSTEP_OP_CASES(Family, cases)                                     \
   class Family##Cases : public testing::TestWithParam<lockstep::OpCase> {};  \
   TEST_P(Family##Cases, CpuKernelsAgreeWithTheReference) {                   \
@@ -162,7 +161,7 @@ inline void PrintTo(const OpCase& op_case, std::ostream* out) {
       expect_agreement_in(GetParam(), dtype, lockstep::reference_kernels()); \
     }                                                                        \
   }                                                                          \
-  TEST_P(Family##Cases, GradientsAreThoseOfFiniteDifferences) {              \
+  TEST_P(Family##Cases, GradientsMatchFiniteDifferences) {                   \
     if (GetParam().differentiable && !GetParam().timed) {                    \
       lockstep::expect_gradients(GetParam());                                \
     }                                                                        \

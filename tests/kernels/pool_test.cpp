@@ -21,7 +21,7 @@ std::vector<Tensor> max_with_places(const Tensor& x, const PoolOptions& options)
   });
 }
 
-TEST(PoolKernels, TheLargestWinsAndTheFirstAmongEquals) {
+TEST(PoolKernels, TheFirstOfTheLargestWins) {
   const auto results = max_with_places(floats({1, 5, 5, 2, 7, 0, 7, 7}, {1, 2, 4, 1}), {});
   EXPECT_EQ(list<float>(results[0]), (Floats{7, 7}));
   EXPECT_EQ(list<std::uint8_t>(results[1]), (std::vector<std::uint8_t>{2, 2}));
@@ -32,11 +32,11 @@ TEST(PoolKernels, PaddingNeverWins) {
       max_with_places(floats({-3, -1, -4, -2}, {1, 2, 2, 1}),
                       {.window = {3, 3}, .strides = {1, 1}, .padding = {1, 1, 1, 1}});
   EXPECT_EQ(list<float>(results[0]), (Floats{-1, -1, -1, -1}));
-  // The place counts the padding in: (row, column) of the window, not of the image.
+  // The index counts the padding: it is a position in the window, not in the image.
   EXPECT_EQ(list<std::uint8_t>(results[1]), (std::vector<std::uint8_t>{5, 4, 2, 1}));
 }
 
-TEST(PoolKernels, WhatIsNotANumberStaysSo) {
+TEST(PoolKernels, NaNIsKept) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Floats& window : {Floats{nan, 1, 2, 3}, Floats{1, 2, nan, 3}}) {
     const auto results = max_with_places(floats(window, {1, 2, 2, 1}), {});
@@ -44,14 +44,14 @@ TEST(PoolKernels, WhatIsNotANumberStaysSo) {
   }
 }
 
-TEST(PoolKernels, PaddingDoesNotCountInAMean) {
+TEST(PoolKernels, PaddingDoesNotCountInTheMean) {
   const Tensor y = evaluate({floats({1, 2, 3, 6}, {1, 2, 2, 1})}, [](Inputs in) {
     return avg_pool(in[0], {.window = {2, 2}, .strides = {1, 1}, .padding = {1, 0, 1, 0}});
   });
   EXPECT_EQ(list<float>(y), (Floats{1, 1.5f, 2, 3}));
 }
 
-TEST(PoolKernels, AWindowThatCouldLieOnPaddingAloneIsRefused) {
+TEST(PoolKernels, AWindowThatCouldCoverOnlyPaddingIsRefused) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {1, 4, 4, 1}});
   EXPECT_THROW(max_pool(x, {.window = {2, 2}, .padding = {2, 0, 0, 0}}), UsageError);

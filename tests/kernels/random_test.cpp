@@ -7,7 +7,7 @@ namespace {
 
 LOCKSTEP_OP_CASES(Random, random_cases());
 
-// Dropout over ones at a step, for a piece whose first sample has this place in the global batch.
+// Dropout of ones at a step, for a piece whose first sample has index `first` in the global batch.
 std::vector<float> dropped(Shape shape, DropoutOptions options, std::int64_t step,
                            std::int64_t first) {
   Graph graph;
@@ -25,7 +25,7 @@ std::vector<float> dropped(Shape shape, DropoutOptions options, std::int64_t ste
   return {values.begin(), values.end()};
 }
 
-TEST(Dropout, DrawsWhatItsDefinitionSays) {
+TEST(Dropout, FollowsItsDefinition) {
   const DropoutOptions options{.rate = 0.3, .seed = 11, .key = 0x123456789abcdef0};
   const std::int64_t step = 0x1'0000'0007;
   const std::int64_t size = 5 * 41;
@@ -52,14 +52,14 @@ TEST(Dropout, DropsAtItsRateAndKeepsTheMean) {
       sum += static_cast<double>(value);
     }
     const auto count = static_cast<double>(y.size());
-    // Five standard deviations of a binomial share.
+    // Five standard deviations of a binomial proportion.
     const double slack = 5 * std::sqrt(rate * (1 - rate) / count);
     EXPECT_NEAR(zeros / count, rate, slack);
     EXPECT_NEAR(sum / count, 1.0, slack / (1 - rate));
   }
 }
 
-TEST(Dropout, ASampleHasOneMaskOnWhateverReplicaItLies) {
+TEST(Dropout, ASampleHasTheSameMaskOnEveryReplica) {
   const DropoutOptions options{.rate = 0.5, .seed = 2, .key = 9};
   const std::vector<float> whole = dropped({8, 37}, options, 4, 0);
   std::vector<float> pieces;
@@ -78,7 +78,7 @@ TEST(Dropout, StepsSeedsAndLayersDrawDifferentMasks) {
   EXPECT_EQ(base, dropped({4, 64}, {.rate = 0.5, .seed = 1, .key = 1}, 1, 0));
 }
 
-TEST(Dropout, ARateOfZeroIsNoOpAndOneIsRefused) {
+TEST(Dropout, ARateOfZeroAddsNoNodeAndOneIsRefused) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {2, 2}});
   EXPECT_EQ(dropout(x, {.rate = 0}), x);
@@ -87,7 +87,7 @@ TEST(Dropout, ARateOfZeroIsNoOpAndOneIsRefused) {
   EXPECT_THROW(dropout(x, {.rate = -0.1}), UsageError);
 }
 
-TEST(Dropout, AllDropoutsOfAGraphReadOneState) {
+TEST(Dropout, AllDropoutsOfAGraphShareOneState) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {2, 2}});
   dropout(dropout(x, {.key = 1}), {.key = 2});

@@ -15,7 +15,7 @@ LOCKSTEP_OP_CASES(Reduce, reduce_cases());
 using Floats = std::vector<float>;
 using Inputs = std::span<const Value>;
 
-// Sums by counting through every index: slow, and right by inspection.
+// Sums by visiting every index: slow but obviously right.
 std::vector<double> naive_sum(const Tensor& x, const std::vector<int>& axes) {
   const Shape& shape = x.shape();
   std::vector<std::int64_t> kept;
@@ -37,7 +37,7 @@ std::vector<double> naive_sum(const Tensor& x, const std::vector<int>& axes) {
   return sums;
 }
 
-TEST(ReduceKernels, EverySetOfAxesSumsTheSameElementsAsCounting) {
+TEST(ReduceKernels, EverySetOfAxesMatchesTheNaiveSum) {
   Tensor x(DType::F32, {3, 4, 5, 6});
   fill(x, {}, 1, 1);
   for (unsigned set = 1; set < 16; ++set) {
@@ -56,8 +56,8 @@ TEST(ReduceKernels, EverySetOfAxesSumsTheSameElementsAsCounting) {
   }
 }
 
-TEST(ReduceKernels, LongSumsAreAddedUpExactlyEnough) {
-  // In sequence, in f32, the sum of 2^24 tenths would be off by a fifth.
+TEST(ReduceKernels, LongSumsArePrecise) {
+  // Added up one by one in f32, the sum of 2^24 tenths would be off by a fifth.
   Tensor x(DType::F32, {1 << 12, 1 << 12});
   std::fill(x.values<float>().begin(), x.values<float>().end(), 0.1f);
   const auto y = evaluate_all({x}, [](Inputs in) {
@@ -92,7 +92,7 @@ TEST(ReduceKernels, TheNumberOfThreadsDoesNotChangeABit) {
   }
 }
 
-TEST(ReduceKernels, NothingSumsToZeroAndHasTheMeanZero) {
+TEST(ReduceKernels, SumAndMeanOfNothingAreZero) {
   const auto y = evaluate_all({Tensor(DType::F32, {0, 3})}, [](Inputs in) {
     return std::vector<Value>{reduce_sum(in[0]), reduce_mean(in[0]),
                               reduce_mean(in[0], {.axes = {0}}), reduce_max(in[0], {.axes = {0}})};
@@ -103,7 +103,7 @@ TEST(ReduceKernels, NothingSumsToZeroAndHasTheMeanZero) {
   EXPECT_EQ(y[3].values<float>()[0], -std::numeric_limits<float>::infinity());
 }
 
-TEST(ReduceKernels, MaxFindsTheLargestOfNegativeNumbersAndShowsNan) {
+TEST(ReduceKernels, MaxHandlesNegativeNumbersAndKeepsNaN) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor y = evaluate({floats({-3, -1, -2, 1, nan, 2}, {2, 3})},
                             [](Inputs in) { return reduce_max(in[0], {.axes = {1}}); });
@@ -111,7 +111,7 @@ TEST(ReduceKernels, MaxFindsTheLargestOfNegativeNumbersAndShowsNan) {
   EXPECT_TRUE(std::isnan(y.values<float>()[1]));
 }
 
-TEST(ReduceKernels, MaxSharesTheGradientBetweenEquals) {
+TEST(ReduceKernels, MaxSplitsTheGradientAmongEquals) {
   const Tensor y = evaluate({floats({2, 5, 5, 1})},
                             [](Inputs in) { return gradients(reduce_max(in[0]), in)[0]; });
   EXPECT_EQ(list<float>(y), (Floats{0, 0.5f, 0.5f, 0}));
@@ -123,7 +123,7 @@ TEST(ReduceKernels, IntegersAreSummedAsIntegers) {
   EXPECT_EQ(y.values<std::int64_t>()[0], (1LL << 60) - 2);
 }
 
-TEST(ReduceKernels, ArgMaxIsTheFirstAmongEqualsAndLivesWithNan) {
+TEST(ReduceKernels, ArgMaxIsTheFirstAmongEqualsAndToleratesNaN) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor y = evaluate({floats({1, 7, 7, nan, nan, nan, -2, nan, -1}, {3, 3})},
                             [](Inputs in) { return argmax(in[0]); });
@@ -134,7 +134,7 @@ TEST(ReduceKernels, ArgMaxIsTheFirstAmongEqualsAndLivesWithNan) {
   EXPECT_EQ(list<std::int64_t>(columns), (std::vector<std::int64_t>{1, 0}));
 }
 
-// As TensorFlow's on CPUs: the first of the largest numbers, 0 where there is none.
+// As in TensorFlow on CPUs: the index of the first of the largest numbers, or 0 if there is none.
 TEST(ReduceKernels, ANaNIsNeverTheLargest) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();

@@ -19,7 +19,7 @@ Tensor counted(Shape shape) {
   return floats(values, std::move(shape));
 }
 
-TEST(ShapeKernels, TransposeMovesEveryElementToItsPlace) {
+TEST(ShapeKernels, TransposeFollowsEveryPermutation) {
   const Shape shape{2, 3, 4, 5};
   const Tensor x = counted(shape);
   Ints permutation = {0, 1, 2, 3};
@@ -39,7 +39,7 @@ TEST(ShapeKernels, TransposeMovesEveryElementToItsPlace) {
   } while (std::next_permutation(permutation.begin(), permutation.end()));
 }
 
-TEST(ShapeKernels, ConcatPutsValuesSideBySideAndSplitTakesThemApart) {
+TEST(ShapeKernels, SplitReversesConcat) {
   const Tensor a = counted({2, 1});
   const Tensor b = floats({10, 11, 12, 13}, {2, 2});
   const auto y = evaluate_all({a, b}, [](Inputs in) {
@@ -52,7 +52,7 @@ TEST(ShapeKernels, ConcatPutsValuesSideBySideAndSplitTakesThemApart) {
   EXPECT_EQ(list<float>(y[2]), (Floats{11, 13}));
 }
 
-TEST(ShapeKernels, SliceCutsOutAndPadPutsAround) {
+TEST(ShapeKernels, SliceAndPadFollowTheirDefinitions) {
   const auto y = evaluate_all({counted({3, 3})}, [](Inputs in) {
     const Value middle = slice(in[0], {1, 1}, {1, -1});
     return std::vector<Value>{middle, pad(middle, {1, 0}, {0, 1}, 9)};
@@ -68,7 +68,7 @@ TEST(ShapeKernels, BroadcastToRepeats) {
   EXPECT_EQ(list<float>(y), (Floats{0, 0, 1, 1, 0, 0, 1, 1}));
 }
 
-TEST(ShapeKernels, OneHotOfAClassOutsideIsAllZeros) {
+TEST(ShapeKernels, OneHotOfAClassOutOfRangeIsAllZeros) {
   const Tensor classes = Tensor::of(std::vector<std::int64_t>{1, -1, 3}, Shape{3});
   const Tensor y = evaluate({classes}, [](Inputs in) { return one_hot(in[0], 3); });
   EXPECT_EQ(list<float>(y), (Floats{0, 1, 0, 0, 0, 0, 0, 0, 0}));

@@ -19,7 +19,7 @@ Floats probabilities(const Floats& logits) {
   return list<float>(evaluate({floats(logits)}, [](Inputs in) { return softmax(in[0]); }));
 }
 
-TEST(SoftmaxKernels, ProbabilitiesAreThoseOfDoublePrecision) {
+TEST(SoftmaxKernels, ProbabilitiesMatchDoublePrecision) {
   RandomSequence random(1, 2);
   Floats logits;
   for (int i = 0; i < 1000; ++i) logits.push_back(90 * random.uniform() - 80);
@@ -29,8 +29,7 @@ TEST(SoftmaxKernels, ProbabilitiesAreThoseOfDoublePrecision) {
   const Floats y = probabilities(logits);
   for (std::size_t i = 0; i < y.size(); ++i) {
     const double expected = std::exp(static_cast<double>(logits[i])) / sum;
-    // x - largest is rounded, the sum has a thousand terms in f32, and below the smallest normal
-    // number there is only zero.
+    // x - largest is rounded, the sum has a thousand terms in f32, and subnormals become zero.
     const double rounded = 6e-8 * static_cast<double>(largest - logits[i]);
     ASSERT_NEAR(static_cast<double>(y[i]), expected, (2e-6 + rounded) * expected + 1.2e-38);
   }
@@ -43,7 +42,7 @@ TEST(SoftmaxKernels, HugeLogitsNeitherOverflowNorVanish) {
   EXPECT_EQ(probabilities({0, -kInfinity}), (Floats{1, 0}));
 }
 
-TEST(SoftmaxKernels, WhatIsNotANumberStaysSo) {
+TEST(SoftmaxKernels, NaNIsKept) {
   for (const float y : probabilities({1, std::numeric_limits<float>::quiet_NaN(), 2})) {
     EXPECT_TRUE(std::isnan(y));
   }
@@ -91,13 +90,13 @@ TEST(SoftmaxKernels, DenseLabelsOfOneClassGiveTheSparseLoss) {
   EXPECT_LT(relative_error(dense, sparse), 1e-6);
 }
 
-TEST(SoftmaxKernels, AClassWithoutWeightMayBeImpossible) {
+TEST(SoftmaxKernels, AClassWithZeroWeightMayHaveProbabilityZero) {
   const Tensor loss = evaluate({floats({0, -kInfinity}, {1, 2}), floats({1, 0}, {1, 2})},
                                [](Inputs in) { return cross_entropy(in[0], in[1]); });
   EXPECT_EQ(list<float>(loss), (Floats{0}));
 }
 
-TEST(SoftmaxKernels, LabelsThatDoNotFitAreRefused) {
+TEST(SoftmaxKernels, MismatchedLabelsAreRefused) {
   Graph graph;
   const Value logits = graph.input("logits", {DType::F32, {4, 10}});
   const Value labels = graph.input("labels", {DType::I64, {4, 1}});

@@ -33,7 +33,7 @@ struct Parameter {
   std::vector<Doubles> slots;
 };
 
-// The rules as graph/ops/update.h has them, an element at a time.
+// The rules of graph/ops/update.h, one element at a time.
 void update_by_definition(const RuleCase& rule, Parameter& x, double r, double scale, double t) {
   Doubles g = x.g;
   for (double& v : g) v *= scale;
@@ -115,10 +115,10 @@ void update_by_definition(const RuleCase& rule, Parameter& x, double r, double s
   }
 }
 
-enum class Memory { SideBySide, Apart };
+enum class Memory { Adjacent, Separate };
 
-// An update over parameters of these sizes, its kernel bound to memory of the test's own. Every
-// list ends in a guard element that must keep its value.
+// An update of parameters of these sizes, with its kernel bound to the test's memory. Every list
+// ends in a guard element that must keep its value.
 template <class T>
 class Bench {
  public:
@@ -146,7 +146,7 @@ class Bench {
     const KernelCall call{graph_, graph_.nodes().back()};
     kernel_ = reference_kernels().find(call).make(call);
 
-    const std::int64_t gap = memory == Memory::Apart ? 3 : 0;
+    const std::int64_t gap = memory == Memory::Separate ? 3 : 0;
     const std::int64_t total = std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0});
     const auto room =
         static_cast<std::size_t>(total + gap * static_cast<std::int64_t>(sizes_.size()) + 1);
@@ -165,7 +165,7 @@ class Bench {
     kernel_->bind(binding);
   }
 
-  // A parameter's elements in one of the lists: 0 parameters, 1 gradients, 2… slots.
+  // A parameter's elements in one of the lists: 0 is parameters, 1 is gradients, 2… are slots.
   std::span<T> at(std::size_t list, std::size_t parameter) {
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < parameter; ++i) begin += sizes_[i] + gap_;
@@ -213,7 +213,7 @@ class Bench {
   std::int64_t step_ = 1;
 };
 
-// Sizes that need a rest behind the vectors, and one that is shared out to threads.
+// Sizes that leave a remainder after whole vectors, and one that is split among threads.
 const std::vector<std::int64_t> kSizes{7, 0, 40001, 33, 1};
 const std::vector<std::int64_t> kSmallSizes{7, 0, 321, 33, 1};
 
@@ -266,33 +266,33 @@ void expect_definition(const RuleCase& rule, const std::vector<std::int64_t>& si
 }
 
 TEST_P(UpdateRules, FollowTheirDefinition) {
-  expect_definition<double>(GetParam(), kSmallSizes, Memory::SideBySide, 1e-12);
-  expect_definition<double>(GetParam(), kSmallSizes, Memory::Apart, 1e-12);
-  expect_definition<float>(GetParam(), kSizes, Memory::SideBySide, 1e-5);
-  expect_definition<float>(GetParam(), kSmallSizes, Memory::Apart, 1e-5);
+  expect_definition<double>(GetParam(), kSmallSizes, Memory::Adjacent, 1e-12);
+  expect_definition<double>(GetParam(), kSmallSizes, Memory::Separate, 1e-12);
+  expect_definition<float>(GetParam(), kSizes, Memory::Adjacent, 1e-5);
+  expect_definition<float>(GetParam(), kSmallSizes, Memory::Separate, 1e-5);
 }
 
-TEST_P(UpdateRules, NeighboursSweptTogetherGetTheSameBits) {
-  Bench<float> together(GetParam(), kSizes, Memory::SideBySide);
-  Bench<float> apart(GetParam(), kSizes, Memory::Apart);
-  for (Bench<float>* bench : {&together, &apart}) {
+TEST_P(UpdateRules, AdjacentParametersGetTheSameBitsAsSeparateOnes) {
+  Bench<float> adjacent(GetParam(), kSizes, Memory::Adjacent);
+  Bench<float> separate(GetParam(), kSizes, Memory::Separate);
+  for (Bench<float>* bench : {&adjacent, &separate}) {
     bench->fill_all(3);
     bench->run(0.01f, 0.5f, 4);
   }
-  for (std::size_t list = 0; list < together.lists(); ++list) {
+  for (std::size_t list = 0; list < adjacent.lists(); ++list) {
     for (std::size_t i = 0; i < kSizes.size(); ++i) {
-      const auto a = together.at(list, i);
-      const auto b = apart.at(list, i);
+      const auto a = adjacent.at(list, i);
+      const auto b = separate.at(list, i);
       EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin())) << list << " " << i;
     }
   }
 }
 
 TEST_P(UpdateRules, AScaleOfZeroChangesNothing) {
-  Bench<float> bench(GetParam(), kSizes, Memory::SideBySide);
+  Bench<float> bench(GetParam(), kSizes, Memory::Adjacent);
   bench.fill_all(3);
   bench.at(1, 2)[5] = std::numeric_limits<float>::quiet_NaN();
-  Bench<float> before(GetParam(), kSizes, Memory::SideBySide);
+  Bench<float> before(GetParam(), kSizes, Memory::Adjacent);
   before.fill_all(3);
   bench.run(0.01f, 0.0f, 4);
   for (std::size_t list = 0; list < bench.lists(); ++list) {
@@ -306,17 +306,17 @@ TEST_P(UpdateRules, AScaleOfZeroChangesNothing) {
 }
 
 TEST_P(UpdateRules, AZeroParameterWithAZeroGradientStaysFinite) {
-  Bench<float> bench(GetParam(), {4, 5}, Memory::SideBySide);
+  Bench<float> bench(GetParam(), {4, 5}, Memory::Adjacent);
   bench.fill_all(3);
   for (std::size_t list = 0; list < 2; ++list) std::ranges::fill(bench.at(list, 0), 0.0f);
   bench.run(0.01f, 1.0f, 0);
   for (const float v : bench.at(0, 0)) EXPECT_TRUE(std::isfinite(v));
 }
 
-TEST_P(UpdateRules, WithoutEpsilonWhatWasNeverMovedStaysZero) {
+TEST_P(UpdateRules, WithoutEpsilonZerosStayZero) {
   RuleCase rule = GetParam();
   rule.attrs.set("epsilon", 0.0);
-  Bench<float> bench(rule, {4, 5}, Memory::SideBySide);
+  Bench<float> bench(rule, {4, 5}, Memory::Adjacent);
   bench.fill_all(3);
   for (std::size_t list = 0; list < 2 + rule.slots; ++list) {
     std::ranges::fill(bench.at(list, 0), 0.0f);
@@ -371,8 +371,8 @@ TEST(UpdateKernels, BlockedParametersAreUpdatedWithTheirPadding) {
   EXPECT_EQ(p[7], 0.0f);
 }
 
-// A convolution whose filters are padded to whole blocks, trained for some steps: what came to be
-// in the padding would show in the loss.
+// Trains a convolution whose filters are padded to whole blocks for some steps: garbage in the
+// padding would change the loss.
 double loss_after_steps(const KernelLibrary& library, int steps) {
   Graph graph;
   const Value image = graph.input("image", {DType::F32, {2, 6, 6, 3}});
@@ -419,7 +419,7 @@ TEST(UpdateKernels, WithoutEpsilonNothingSpreadsFromThePadding) {
   EXPECT_NEAR(loss_after_steps(cpu_kernels(), 4), expected, 1e-3 * expected);
 }
 
-TEST(UpdateKernels, TheNormTakesGradientsAsTheyLie) {
+TEST(UpdateKernels, TheNormTakesGradientsInTheirLayout) {
   Graph graph;
   const Value image = graph.input("image", {DType::F32, {2, 6, 6, 8}});
   const Value dy = graph.input("dy", {DType::F32, {2, 4, 4, 16}});
@@ -432,7 +432,7 @@ TEST(UpdateKernels, TheNormTakesGradientsAsTheyLie) {
   EXPECT_EQ(producers, std::vector<Op>{Op::Conv2DGradFilter});
 }
 
-TEST(UpdateKernels, TheNormIsOfAllElementsTogether) {
+TEST(UpdateKernels, TheNormIsOverAllElements) {
   const Tensor norm = evaluate({floats({3}), floats({0, 4}), floats({12})},
                                [](std::span<const Value> in) { return global_norm(in); });
   EXPECT_EQ(norm.item(), 13.0);
@@ -473,7 +473,7 @@ TEST(AssignKernels, OtherTypesAreRefused) {
   EXPECT_THROW(assign(random_variable("v", {3}, false, DType::F64), x), UsageError);
 }
 
-TEST(ReorderKernels, ElementsGoToTheirPlaceAndBackAgain) {
+TEST(ReorderKernels, ReorderingBackRestoresTheElements) {
   const std::vector<Layout> layouts{
       {.order = {1, 0, 2}, .blocks = {}},
       {.order = {0, 2, 1}, .blocks = {{2, 4}}},

@@ -18,10 +18,10 @@ std::int64_t count(const std::vector<VariableRef>& variables) {
                          });
 }
 
-// Which of torchvision's ResNets (golden/make_ops.py), and its depth.
+// The index among torchvision's ResNets (golden/make_ops.py), and the depth.
 class ResNetParameters : public testing::TestWithParam<std::pair<std::size_t, int>> {};
 
-TEST_P(ResNetParameters, AreAsManyAsTorchvisionCounts) {
+TEST_P(ResNetParameters, AreAsManyAsInTorchvision) {
   const auto [place, depth] = GetParam();
   const std::int64_t parameters = golden::op("resnet/parameters").values<std::int64_t>()[place];
   const auto network = applications::resnet({.depth = depth});

@@ -35,7 +35,7 @@ Moments moments(const Initializer& initializer, Shape shape) {
   return result;
 }
 
-TEST(Initializers, CountFansAsKeras) {
+TEST(Initializers, CountFansLikeKeras) {
   EXPECT_EQ(fans_of({784, 128}).in, 784);
   EXPECT_EQ(fans_of({784, 128}).out, 128);
   EXPECT_EQ(fans_of({3, 5, 16, 32}).in, 15 * 16);
@@ -43,7 +43,7 @@ TEST(Initializers, CountFansAsKeras) {
   EXPECT_EQ(fans_of({8}).in, 8);
 }
 
-TEST(Initializers, HaveTheSpreadOfTheirName) {
+TEST(Initializers, HaveTheRightSpread) {
   const double limit = std::sqrt(6.0 / (300 + 500));
   const Moments glorot = moments(GlorotUniform(), {300, 500});
   EXPECT_NEAR(glorot.mean, 0, 1e-3);
@@ -82,7 +82,7 @@ TEST(Initializers, MatchTheNormalDistribution) {
   EXPECT_NEAR(values[100], -3.0902323, 0.15);
 }
 
-TEST(Initializers, DependOnTheSeedAlone) {
+TEST(Initializers, DependOnlyOnTheSeed) {
   Tensor a(DType::F32, {33}), b(DType::F32, {33}), c(DType::F32, {33});
   GlorotUniform()(a, 1);
   GlorotUniform()(b, 1);

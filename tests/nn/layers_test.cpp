@@ -20,7 +20,7 @@ Shape output_shape(const Layer& layer, Shape shape, DType dtype = DType::F32) {
   return layer(input(graph, std::move(shape), dtype)).shape();
 }
 
-// The layer's output for one input, in a state that tests can look at.
+// The layer's output for one input, with a state that tests can inspect.
 Tensor apply(const Layer& layer, const Tensor& x, State& state, CallOptions options = {}) {
   Graph graph;
   graph.output("y", layer(input(graph, x.shape(), x.dtype()), options));
@@ -42,7 +42,7 @@ std::vector<std::string> names(const std::vector<VariableRef>& variables) {
   return all;
 }
 
-TEST(Layers, GiveTheShapesThatKerasGives) {
+TEST(Layers, GiveTheShapesOfKeras) {
   EXPECT_EQ(output_shape(Dense({.units = 10}), {32, 784}), (Shape{32, 10}));
   EXPECT_EQ(output_shape(Dense({.units = 7}), {2, 5, 3}), (Shape{2, 5, 7}));
   EXPECT_EQ(output_shape(Conv2D({.filters = 8, .kernel_size = 3}), {2, 9, 7, 3}),
@@ -83,7 +83,7 @@ TEST(Layers, GiveTheShapesThatKerasGives) {
             (Shape{2, 7, 3}));
 }
 
-TEST(Layers, TakeTheirFirstArgumentsByPlace) {
+TEST(Layers, TakeTheirFirstArgumentsByPosition) {
   EXPECT_EQ(output_shape(Dense(10), {32, 784}), (Shape{32, 10}));
   EXPECT_EQ(output_shape(Dense(10, {.activation = "relu"}), {32, 784}), (Shape{32, 10}));
   EXPECT_EQ(output_shape(Conv2D(8, 3), {2, 9, 7, 3}), (Shape{2, 7, 5, 8}));
@@ -106,7 +106,7 @@ TEST(Layers, TakeTheirFirstArgumentsByPlace) {
   EXPECT_ERROR(Conv2D(8, 3, {.kernel_size = 5}), UsageError, "kernel_size is given twice");
 }
 
-TEST(Layers, ProductsTakeIntegersAndWideFloatsAsFloats) {
+TEST(Layers, ConvertIntegersAndDoublesToFloats) {
   const Dense dense(1, {.kernel_initializer = "ones"});
   expect_near(apply(dense, Tensor::from({{1, 2}}).cast(DType::U8)), {3});
   const Tensor pixels(DType::U8, {1, 4, 4, 1});
@@ -114,7 +114,7 @@ TEST(Layers, ProductsTakeIntegersAndWideFloatsAsFloats) {
   EXPECT_EQ(apply(Conv2D(2, 3), pixels.cast(DType::F64)).dtype(), DType::F32);
 }
 
-TEST(Layers, MakeTheirVariablesWhenFirstCalled) {
+TEST(Layers, CreateTheirVariablesWhenFirstCalled) {
   Conv2D conv({.filters = 8, .kernel_size = {3, 5}, .groups = 2, .name = "c"});
   EXPECT_TRUE(conv->variables().empty());
   output_shape(conv, {2, 9, 9, 4});
@@ -133,7 +133,7 @@ TEST(Layers, MakeTheirVariablesWhenFirstCalled) {
   EXPECT_TRUE(norm->trainable_variables().empty());
 }
 
-TEST(Layers, StandingAloneInOneGraphGetDifferentNames) {
+TEST(Layers, InOneGraphGetDifferentNames) {
   Graph graph;
   Dense a({.units = 4}), b({.units = 4});
   Dropout c, d;
@@ -144,7 +144,7 @@ TEST(Layers, StandingAloneInOneGraphGetDifferentNames) {
   EXPECT_NE(c->path(), d->path());
 }
 
-TEST(Layers, ExplainWhatIsWrongWithTheirInput) {
+TEST(Layers, ExplainErrorsInTheirInput) {
   Graph graph;
   EXPECT_ERROR(Conv2D({.filters = 3, .name = "conv2d_1"})(input(graph, {32, 784})), UsageError,
                "[conv2d] conv2d_1: expects images (N, H, W, C), got (32, 784)");
@@ -177,7 +177,7 @@ TEST(Layers, WithoutVariablesWorkOnSeveralShapes) {
   EXPECT_EQ(output_shape(relu, {2, 4, 4, 1}), (Shape{2, 4, 4, 1}));
 }
 
-TEST(Layers, ThatAreEmptySaySo) {
+TEST(Layers, AreRefusedIfEmpty) {
   Graph graph;
   EXPECT_ERROR(Layer()(input(graph, {2, 8})), UsageError, "an empty Layer was used");
 }
@@ -185,7 +185,7 @@ TEST(Layers, ThatAreEmptySaySo) {
 TEST(Layers, CanBeNamedOnce) {
   Dense dense({.units = 3, .name = "a"});
   EXPECT_ERROR(dense->set_name("b"), UsageError, "it is called a, not b");
-  EXPECT_ERROR(Dense({.units = 3, .name = "a/b"}), UsageError, "without '/'");
+  EXPECT_ERROR(Dense({.units = 3, .name = "a/b"}), UsageError, "contain '/'");
 }
 
 TEST(Dense, MultipliesAddsTheBiasAndActivates) {
@@ -231,7 +231,7 @@ TEST(BatchNormalization, NormalisesByTheBatchAndMovesTheAverages) {
   expect_near(state.get(*variables[2]), {0.57, 5.7});
 }
 
-TEST(BatchNormalization, UsesTheAveragesOutsideTrainingAndWhereFrozen) {
+TEST(BatchNormalization, UsesTheAveragesOutsideTrainingAndWhenFrozen) {
   BatchNormalization norm;
   State state(host(), 1);
   const Tensor x = floats({1, 10, 3, 20, 5, 60}, {3, 2});
@@ -243,7 +243,7 @@ TEST(BatchNormalization, UsesTheAveragesOutsideTrainingAndWhereFrozen) {
   expect_near(state.get(*norm->variables()[2]), {0, 0});
 }
 
-TEST(BatchNormalization, LeavesTheAveragesAloneForAnEmptyBatch) {
+TEST(BatchNormalization, KeepsTheAveragesForAnEmptyBatch) {
   BatchNormalization norm;
   State state(host(), 1);
   EXPECT_EQ(apply(norm, Tensor(DType::F32, {0, 2}), state, {.training = true}).shape(),
@@ -254,7 +254,7 @@ TEST(BatchNormalization, LeavesTheAveragesAloneForAnEmptyBatch) {
   expect_near(state.get(*norm->variables()[3]), {1, 1});
 }
 
-TEST(BatchNormalization, CalledTwiceInAStepStillRuns) {
+TEST(BatchNormalization, CanBeCalledTwiceInAStep) {
   BatchNormalization norm({.momentum = 0.5});
   Graph graph;
   const CallOptions training{.training = true};
@@ -292,7 +292,7 @@ TEST(Dropout, DropsOnlyInTraining) {
   EXPECT_FALSE(apply(dropout, ones, {.training = true, .seed = 4}).same_bits(dropped));
 }
 
-TEST(Dropout, DrawsUnderItsName) {
+TEST(Dropout, DependsOnItsName) {
   const Tensor ones = floats(std::vector<float>(400, 1.0f), {4, 100});
   const CallOptions training{.training = true, .seed = 3};
   EXPECT_FALSE(apply(Dropout({.name = "a"}), ones, training)
@@ -304,7 +304,7 @@ TEST(Rescaling, TurnsPixelsIntoFloats) {
   expect_near(apply(Rescaling({.scale = 2.0 / 255, .offset = -1}), pixels), {-1, -0.6, 1});
 }
 
-TEST(Merging, AddsMultipliesAndJoins) {
+TEST(Merging, AddsMultipliesAndConcatenates) {
   Graph graph;
   const Value a = graph.input("a", {DType::F32, {1, 2}}),
               b = graph.input("b", {DType::F32, {1, 2}});
@@ -312,7 +312,7 @@ TEST(Merging, AddsMultipliesAndJoins) {
   graph.output("product", Multiply()({a, b}));
   graph.output("joined", Concatenate()({a, b}));
   EXPECT_ERROR(Add()(a), UsageError, "[add] add");
-  EXPECT_ERROR(Concatenate({.axis = 0})({a, b}), UsageError, "cannot join along the batch");
+  EXPECT_ERROR(Concatenate({.axis = 0})({a, b}), UsageError, "cannot concatenate along the batch");
   State state(host(), 1);
   auto results = run_step(std::move(graph),
                           {{"a", floats({1, 2}, {1, 2})}, {"b", floats({3, 4}, {1, 2})}}, state);
@@ -331,7 +331,7 @@ TEST(Embedding, LooksUpRowsAndNamesABadIndex) {
   EXPECT_THROW(apply(embedding, Tensor::of(std::vector<std::int32_t>{3, 0}, {1, 2})), DataError);
 }
 
-TEST(Pooling, TakesTheLargestAndTheMean) {
+TEST(Pooling, ComputesMaximumAndMean) {
   const Tensor image = floats({1, 2, 5, 3, 4, 0}, {1, 2, 3, 1});
   expect_near(apply(MaxPooling2D({.pool_size = 2, .strides = 1}), image), {4, 5});
   expect_near(apply(AveragePooling2D({.pool_size = 2, .strides = 2, .padding = "same"}), image),
@@ -340,14 +340,14 @@ TEST(Pooling, TakesTheLargestAndTheMean) {
   expect_near(apply(GlobalMaxPooling2D(), image), {5});
 }
 
-TEST(Activation, KnowsSoftmaxToo) {
+TEST(Activation, SupportsSoftmaxToo) {
   expect_near(apply(Activation("softmax"), floats({0, std::log(3.0f)}, {1, 2})), {0.25, 0.75});
   expect_near(apply(Activation({.activation = "leaky_relu", .negative_slope = 0.1}),
                     floats({-2, 2}, {1, 2})),
               {-0.2, 2});
 }
 
-TEST(Activation, HasTheLayersThatKerasHas) {
+TEST(Activation, HasTheLayersOfKeras) {
   const Tensor x = floats({-2, 8}, {1, 2});
   expect_near(apply(ReLU(), x), {0, 8});
   expect_near(apply(ReLU({.max_value = 6}), x), {0, 6});
@@ -357,7 +357,7 @@ TEST(Activation, HasTheLayersThatKerasHas) {
   EXPECT_ERROR(ReLU({.max_value = 5}), UsageError, "max_value is 5");
 }
 
-TEST(Regularizers, GiveOneLossAVariable) {
+TEST(Regularizers, GiveOneLossPerVariable) {
   Dense dense({.units = 2,
                .kernel_initializer = Constant(-2),
                .bias_initializer = Constant(3),

@@ -23,7 +23,7 @@ struct Slope {
   std::vector<std::string> remarks;
 };
 
-// The loss and its gradient where `output` makes predictions of logits.
+// The loss and its gradient if `output` turns logits into predictions.
 template <class Output>
 Slope slope(const Loss& loss, Output output, const Tensor& logits, const Tensor& labels) {
   Graph graph;
@@ -75,8 +75,8 @@ TEST(Logits, ASaturatedSigmoidStillHasAGradient) {
   }
 }
 
-TEST(Logits, ProbabilitiesThatAnotherAxisOrOpMadeAreTakenAsTheyAre) {
-  // Rows of the softmax are not rows of the loss, so its logits are not the loss's.
+TEST(Logits, ProbabilitiesFromAnotherAxisOrOpAreUsedUnchanged) {
+  // The softmax normalises along another axis than the loss, so its logits cannot be used.
   const Slope crossed = slope(
       SparseCategoricalCrossentropy(),
       [](Value x) {
@@ -90,7 +90,7 @@ TEST(Logits, ProbabilitiesThatAnotherAxisOrOpMadeAreTakenAsTheyAre) {
   EXPECT_NEAR(halved.loss, -std::log(0.25), 1e-5);
 }
 
-TEST(Logits, ProbabilitiesGivenForLogitsAreRemarkedAndTracedBack) {
+TEST(Logits, ProbabilitiesInsteadOfLogitsAreReportedAndTracedBack) {
   const Slope found = slope(
       SparseCategoricalCrossentropy({.from_logits = true}), [](Value x) { return softmax(x); },
       floats({20, 0}, {1, 2}), class_1());
@@ -121,18 +121,18 @@ std::vector<std::string> remarks_on_layer(const Loss& loss, bool relu) {
   return remarks(graph);
 }
 
-TEST(Logits, PlainOutputsGivenForProbabilitiesAreRemarked) {
+TEST(Logits, PlainOutputsInsteadOfProbabilitiesAreReported) {
   const std::vector<std::string> categorical = remarks_on_layer(CategoricalCrossentropy(), false);
   ASSERT_EQ(categorical.size(), 1u);
   EXPECT_EQ(categorical[0],
-            "the loss categorical_crossentropy expects probabilities, but dense_7 gives the plain "
-            "output of its weights: set from_logits = true in the loss, or activation = "
+            "the loss categorical_crossentropy expects probabilities, but dense_7 has no "
+            "activation after its weights: set from_logits = true in the loss, or activation = "
             "\"softmax\" in the layer");
   EXPECT_NE(remarks_on_layer(BinaryCrossentropy(), false).at(0).find("\"sigmoid\""),
             std::string::npos);
 }
 
-TEST(Logits, NothingIsRemarkedWhereItMayBeMeant) {
+TEST(Logits, NothingIsReportedThatMayBeIntended) {
   EXPECT_TRUE(remarks_on_layer(CategoricalCrossentropy({.from_logits = true}), false).empty());
   EXPECT_TRUE(remarks_on_layer(CategoricalCrossentropy(), true).empty());
   EXPECT_TRUE(remarks_on_layer(MeanSquaredError(), false).empty());

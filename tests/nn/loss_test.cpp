@@ -49,7 +49,7 @@ const Tensor& logits() {
   return tensor;
 }
 
-// Labels, predictions and losses of golden/make_ops.py.
+// Compares a loss with the results of golden/make_ops.py.
 void expect_golden(const std::string& name, const Loss& loss) {
   SCOPED_TRACE(name);
   const Tensor expected = golden::op("loss/" + name + "/y");
@@ -109,7 +109,7 @@ TEST(BinaryCrossentropy, AgreesWithPyTorchFromLogitsAndKerasFromProbabilities) {
   expect_golden("binary_probabilities", BinaryCrossentropy());
 }
 
-TEST(BinaryCrossentropy, FitsAVectorOfLabelsToAColumnOfScores) {
+TEST(BinaryCrossentropy, MatchesAVectorOfLabelsWithAColumnOfScores) {
   const Computed loss = compute(BinaryCrossentropy({.from_logits = true}), classes({1, 0}, {2}),
                                 floats({0, 0}, {2, 1}));
   expect_near(loss.per_example, {0.6931472, 0.6931472});
@@ -122,7 +122,7 @@ TEST(ErrorLosses, AgreeWithPyTorch) {
   expect_golden("huber", Huber());
 }
 
-TEST(Losses, WeighExamplesButCountThemWhole) {
+TEST(Losses, WeightExamplesButCountThemFully) {
   const Computed loss = compute(MeanSquaredError(), floats({0, 0, 0}, {3, 1}),
                                 floats({1, 2, 3}, {3, 1}), floats({1, 0, 2}, {3}));
   EXPECT_NEAR(loss.sum, 1 + 18, 1e-5);
@@ -136,7 +136,7 @@ TEST(Losses, OfAnEmptyBatchAreZeroOverZero) {
   EXPECT_EQ(loss.weight, 0);
 }
 
-// The mean of a loss that a function of the user's own computes.
+// The mean of a loss that a user's function computes.
 template <class F>
 double mean_of(F f, const Tensor& labels, const Tensor& predictions) {
   Graph graph;
@@ -164,7 +164,7 @@ TEST(LossFunctions, TakeProbabilitiesUnlessToldOtherwise) {
               -(std::log(0.7) + std::log(0.8)) / 2, 1e-6);
 }
 
-TEST(LossFunctions, TakeLogitsWhereToldSo) {
+TEST(LossFunctions, TakeLogitsOnRequest) {
   const CrossentropyOptions options{.from_logits = true};
   const double expected = (0.4643688 + 0.0707742 + 0.7177359) / 3;
   EXPECT_NEAR(
@@ -190,20 +190,20 @@ TEST(Losses, TakeClassesAlongAnotherAxis) {
   const Tensor one_hot = floats({0, 0, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0}, {2, 3, 2});
   expect_near(compute(CategoricalCrossentropy(options), one_hot, scores).per_example, expected);
   EXPECT_ERROR(compute(CategoricalCrossentropy({.axis = 3}), one_hot, scores), UsageError,
-               "[categorical_crossentropy] axis 3 is none of the 3 axes of (2, 3, 2)");
+               "[categorical_crossentropy] axis 3 is not one of the 3 axes of (2, 3, 2)");
 }
 
-TEST(Losses, ShowBothShapesThatDoNotFit) {
+TEST(Losses, ShowBothMismatchedShapes) {
   Graph graph;
   const Value scores = graph.input("p", {DType::F32, {32, 10}});
   const Value labels = graph.input("y", {DType::I64, {31}});
   const Value columns = graph.input("c", {DType::F32, {32, 5}});
   EXPECT_ERROR(sparse_categorical_crossentropy(labels, scores), UsageError,
-               "[sparse_categorical_crossentropy] labels (31,) do not fit predictions (32, 10)");
+               "[sparse_categorical_crossentropy] labels (31,) do not match predictions (32, 10)");
   EXPECT_ERROR(mean_squared_error(columns, scores), UsageError,
-               "[mean_squared_error] labels (32, 5) do not fit predictions (32, 10)");
+               "[mean_squared_error] labels (32, 5) do not match predictions (32, 10)");
   EXPECT_ERROR(categorical_crossentropy(labels, scores), UsageError,
-               "[categorical_crossentropy] labels (31,) do not fit predictions (32, 10)");
+               "[categorical_crossentropy] labels (31,) do not match predictions (32, 10)");
   EXPECT_ERROR(mean_squared_error(scores, scores, labels), UsageError, "sample weights (31,)");
 }
 

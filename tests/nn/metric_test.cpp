@@ -72,7 +72,7 @@ TEST(Accuracies, AddUpOverBatchesOfDifferentSize) {
       0.6);
 }
 
-TEST(Accuracies, WeighSamples) {
+TEST(Accuracies, WeightSamples) {
   EXPECT_DOUBLE_EQ(measure(SparseCategoricalAccuracy(),
                            {{classes({1, 2, 2, 0}, {4}), scores(), floats({1, 2, 0, 1}, {4})}}),
                    0.5);
@@ -86,17 +86,17 @@ TEST(Accuracies, CountEveryPosition) {
 }
 
 TEST(Accuracy, CountsHowOftenPredictionsEqualLabels) {
-  // The examples of Keras's page.
+  // The examples in Keras's documentation.
   const Tensor labels = floats({1, 2, 3, 4}, {4, 1}), predictions = floats({0, 2, 3, 4}, {4, 1});
   EXPECT_DOUBLE_EQ(measure(Accuracy(), {{labels, predictions}}), 0.75);
   EXPECT_DOUBLE_EQ(measure(Accuracy(), {{labels, predictions, floats({1, 1, 0, 0}, {4})}}), 0.5);
   EXPECT_DOUBLE_EQ(measure(Accuracy(), {{classes({0, 1}, {2}), floats({0, 1}, {2, 1})}}), 1);
-  // Of scores and class numbers hardly any are equal.
+  // Scores hardly ever equal one-hot labels.
   EXPECT_DOUBLE_EQ(
       measure(Accuracy(), {{floats({0, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0}, {4, 3}), scores()}}), 0);
 }
 
-TEST(Accuracy, ByNamePicksItsKindByTheShapes) {
+TEST(Accuracy, ByNameIsChosenByTheShapes) {
   EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"), {{classes({1, 2, 2, 0}, {4}), scores()}}),
                    0.75);
   EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"), {{classes({1, 2, 2, 0}, {4, 1}), scores()}}),
@@ -109,9 +109,9 @@ TEST(Accuracy, ByNamePicksItsKindByTheShapes) {
                    0.5);
 }
 
-TEST(Accuracies, DoNotCountWhatIsNotANumber) {
+TEST(Accuracies, DoNotCountNaN) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  // Whatever argmax makes of a row with a NaN, the row names no class.
+  // A row with a NaN predicts no class, whatever argmax gives.
   const Tensor rows = floats({nan, nan, nan, nan, 1, 0, 0, nan, 1, 1, 0, 0}, {4, 3});
   EXPECT_DOUBLE_EQ(measure(SparseCategoricalAccuracy(), {{classes({0, 1, 2, 0}, {4}), rows}}),
                    0.25);
@@ -123,14 +123,14 @@ TEST(Accuracies, DoNotCountWhatIsNotANumber) {
       0.5);
 }
 
-TEST(TopK, DoesNotCountLabelsThatAreNoClass) {
+TEST(TopK, DoesNotCountInvalidLabels) {
   EXPECT_DOUBLE_EQ(measure(SparseTopKCategoricalAccuracy({.k = 2}),
                            {{classes({5, -1, 1}, {3}),
                              floats({-1, -2, -7, 0.1, 0.2, 0.7, 0.1, 0.2, 0.7}, {3, 3})}}),
                    1.0 / 3);
 }
 
-TEST(TopK, CountsClassesThatScoreStrictlyMore) {
+TEST(TopK, CountsClassesWithStrictlyHigherScores) {
   const Tensor labels = classes({2, 1, 0, 1}, {4});
   EXPECT_DOUBLE_EQ(measure(SparseTopKCategoricalAccuracy({.k = 1}), {{labels, scores()}}), 0);
   EXPECT_DOUBLE_EQ(measure(SparseTopKCategoricalAccuracy({.k = 2}), {{labels, scores()}}), 0.75);
@@ -163,8 +163,8 @@ TEST(PrecisionAndRecall, AreZeroWithoutPositives) {
   EXPECT_EQ(measure(Recall(), {{classes({0}, {1}), floats({0.9}, {1})}}), 0);
 }
 
-TEST(AreaUnderTheCurve, IsThatOf200Thresholds) {
-  // 0.65 and 0.652 lie between the same two thresholds and count as a tie.
+TEST(AreaUnderTheCurve, Uses200ThresholdsByDefault) {
+  // 0.65 and 0.652 are between the same two thresholds and count as a tie.
   const Tensor labels = classes({0, 0, 1, 1, 1, 0}, {6});
   const Tensor predictions = floats({0.1, 0.4, 0.35, 0.8, 0.65, 0.652}, {6, 1});
   EXPECT_NEAR(measure(AUC(), {{labels, predictions}}), 0.7222222, 1e-6);
@@ -179,7 +179,7 @@ TEST(AreaUnderTheCurve, IsThatOf200Thresholds) {
               0.75, 1e-6);
 }
 
-TEST(ErrorMetrics, AreMeansOverAllSeen) {
+TEST(ErrorMetrics, AreMeansOverAllBatches) {
   const Batch batch{floats({1, 2, 3, 0, -1, 5}, {2, 3}), floats({1.5, 2, 1, 0, 1, 1.5}, {2, 3})};
   EXPECT_NEAR(measure(MeanSquaredErrorMetric(), {batch, batch}), (1.4166667 + 5.4166667) / 2, 1e-6);
   EXPECT_NEAR(measure(MeanAbsoluteErrorMetric(), {batch}), (0.8333333 + 1.8333333) / 2, 1e-6);
@@ -212,13 +212,13 @@ TEST(Metrics, AreFoundByName) {
   EXPECT_ERROR(metric_by_name("precison"), UsageError, "there is no metric called precison");
 }
 
-TEST(Metrics, ShowShapesThatDoNotFit) {
+TEST(Metrics, ShowMismatchedShapes) {
   Graph graph;
   const Value y = graph.input("y", {DType::I64, {3}}), p = graph.input("p", {DType::F32, {4, 3}});
   EXPECT_ERROR(SparseCategoricalAccuracy()->update(y, p, {}), UsageError,
-               "[sparse_categorical_accuracy] labels (3,) do not fit predictions (4, 3)");
+               "[sparse_categorical_accuracy] labels (3,) do not match predictions (4, 3)");
   EXPECT_ERROR(AUC()->update(y, p, {}), UsageError,
-               "[auc] labels (3,) do not fit predictions (4, 3)");
+               "[auc] labels (3,) do not match predictions (4, 3)");
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ TEST(Sequential, NamesItsLayersInOrder) {
   EXPECT_EQ(network->children()[1]->name(), "dropout");
 }
 
-TEST(Sequential, RefusesTwoLayersOfOneName) {
+TEST(Sequential, RefusesTwoLayersWithTheSameName) {
   EXPECT_ERROR(
       Network::sequential({Dense({.units = 4, .name = "a"}), Dense({.units = 4, .name = "a"})}),
       UsageError, "two layers are called a");
@@ -46,7 +46,7 @@ TEST(Sequential, GrowsUntilItIsBuilt) {
   network->add(Dense({.units = 4}));
   network->add(Dense({.units = 3}));
   EXPECT_EQ(network->trace({&x, 1}, {}).shape(), (Shape{2, 3}));
-  EXPECT_ERROR(network->add(Flatten()), UsageError, "no layer can be added any more");
+  EXPECT_ERROR(network->add(Flatten()), UsageError, "no layer can be added");
 }
 
 TEST(Sequential, KnowsItsInputFromAnInputLayer) {
@@ -109,7 +109,7 @@ TEST(Functional, NamesTheInputThatIsMissing) {
                "depends on the Input extra (None, 3), which is not among the inputs");
 }
 
-TEST(Functional, ChecksWhatItIsCalledOn) {
+TEST(Functional, ChecksItsInputs) {
   const Symbol image = Input({.shape = {4, 4, 1}, .name = "image"});
   auto network = Network::functional({image}, {Flatten()(image)}, "flat");
   Graph graph;
@@ -130,7 +130,7 @@ TEST(Functional, NamesLayersInTheOrderOfTheModelNotOfTheCalls) {
             (Names{"dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"}));
 }
 
-TEST(Nested, NetworksPutTheirNameBeforeTheirVariables) {
+TEST(Nested, NetworksPrefixTheirVariablesWithTheirName) {
   auto encoder = two_dense();
   EXPECT_EQ(encoder->children()[0]->path(), "dense");
   const Symbol x = Input({.shape = {8}});
@@ -151,7 +151,7 @@ TEST(Nested, NetworksPutTheirNameBeforeTheirVariables) {
   EXPECT_TRUE(has("dense"));
 }
 
-TEST(Nested, LayersKeepTheNameThatTheirFirstHolderGaveThem) {
+TEST(Nested, LayersKeepTheNameFromTheirFirstNetwork) {
   const Symbol x = Input({.shape = {8}});
   Dense first({.units = 4}), second({.units = 2});
   const Symbol hidden = first(x);
@@ -164,7 +164,7 @@ TEST(Nested, LayersKeepTheNameThatTheirFirstHolderGaveThem) {
   EXPECT_EQ(names(reversed->variables()).back(), "dense_2/bias");
 }
 
-TEST(Nested, FreezingANetworkFreezesWhatIsInIt) {
+TEST(Nested, FreezingANetworkFreezesItsLayers) {
   auto inner = Network::sequential({Dense({.units = 2}), BatchNormalization()});
   auto outer = Network::sequential({Layer(inner), Dense({.units = 1})});
   outer->ensure_built(std::vector<ValueType>{{DType::F32, {1, 3}}});
@@ -175,7 +175,7 @@ TEST(Nested, FreezingANetworkFreezesWhatIsInIt) {
   EXPECT_EQ(outer->variables().size(), 8u);
 }
 
-// A layer of the user's own, made of others.
+// A user-defined layer that contains others.
 class Residual final : public LayerBase {
  public:
   std::string kind() const override { return "Residual"; }
@@ -191,7 +191,7 @@ class Residual final : public LayerBase {
   std::vector<Layer> inner_;
 };
 
-TEST(Composed, LayersOfTheUsersOwnOwnTheirParts) {
+TEST(Composed, UserDefinedLayersOwnTheirChildren) {
   auto network = Network::sequential({make_layer<Residual>(), make_layer<Residual>()});
   network->ensure_built(std::vector<ValueType>{{DType::F32, {1, 3}}});
   EXPECT_EQ(names(network->variables()),
@@ -226,7 +226,7 @@ _____________________________________________________________________________
 )");
 }
 
-TEST(Summary, ShowsConnectionsWhereTheyAreNotAChain) {
+TEST(Summary, ShowsConnectionsUnlessTheyAreAChain) {
   const Symbol x = Input({.shape = {4}, .name = "x"});
   const Symbol y = Dense({.units = 4})(x);
   auto network = Network::functional({x}, {Add()({x, y})});
@@ -237,9 +237,9 @@ TEST(Summary, ShowsConnectionsWhereTheyAreNotAChain) {
   EXPECT_NE(text.find("Total params: 20 (80.00 B)"), std::string::npos) << text;
 }
 
-TEST(Summary, AsksForTheInputWhereItIsNotKnown) {
+TEST(Summary, AsksForTheInputIfItIsUnknown) {
   auto network = two_dense();
-  EXPECT_ERROR(network->summary(), UsageError, "begin with an InputLayer");
+  EXPECT_ERROR(network->summary(), UsageError, "start with an InputLayer");
   const std::vector<ValueType> types = {{DType::F32, {1, 8}}};
   EXPECT_NE(network->summary(types).find("Total params: 46"), std::string::npos);
 }

@@ -1,4 +1,4 @@
-// Runs small graphs on the reference kernels.
+// Runs small graphs with the reference kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace lockstep {
 
 using Feeds = std::map<std::string, Tensor>;
 
-// One step; gives the graph's outputs.
+// Runs one step; returns the graph's outputs.
 inline std::map<std::string, Tensor> run_step(Graph graph, const Feeds& feeds, State& state) {
   std::vector<std::string> names;
   for (const auto& [name, id] : graph.outputs()) names.push_back(name);
@@ -43,7 +43,7 @@ inline void expect_near(const Tensor& actual, const std::vector<double>& expecte
   }
 }
 
-// Runs the statement and expects an error of the type whose message contains the text.
+// Runs the statement and expects an error of this type whose message contains the text.
 #define EXPECT_ERROR(statement, Type, text)                                             \
   try {                                                                                 \
     statement;                                                                          \

@@ -149,7 +149,7 @@ TEST(LossScale, ScaleMultipliesSumAndWeightAndNothingWhereThereIsNone) {
   EXPECT_EQ(executor.output("scaled for a batch").item(), 192.0 / 16);
 }
 
-TEST(LossScale, OptionsThatCannotBeAreRefused) {
+TEST(LossScale, InvalidOptionsAreRefused) {
   EXPECT_THROW(SGD().with_loss_scale({.initial = 1000}), UsageError);
   EXPECT_THROW(SGD().with_loss_scale({.initial = 0.5}), UsageError);
   EXPECT_THROW(SGD().with_loss_scale({.initial = std::nan("")}), UsageError);

@@ -1,4 +1,4 @@
-// What is computed once, what is left out, and that no bit of a result changes.
+// What is computed once, what is removed, and that no bit of a result changes.
 #include "lockstep/passes/fold_constants.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// The output "y" of a run on the CPU, every input filled with these numbers in turn.
+// The output "y" of a run on the CPU, with every input filled with these numbers in turn.
 Tensor run(Graph graph, const std::vector<float>& numbers = {-1.5f, -0.0f, 0.0f, 2.0f, 3e-40f}) {
   State state(host(), 1);
   Executor executor(make_plan(std::move(graph), cpu_kernels()), cpu_kernels(), state);
@@ -26,7 +26,7 @@ Tensor run(Graph graph, const std::vector<float>& numbers = {-1.5f, -0.0f, 0.0f,
   return executor.output("y").clone();
 }
 
-// The graph folded, after it gave the bits that it gives as it is.
+// The folded graph, after checking that it gives the same bits as the original.
 Graph folded(const Graph& graph) {
   Graph result = clone(graph);
   optimize(result, cpu_kernels());
@@ -38,7 +38,7 @@ Value input(Graph& graph) {
   return graph.input("x", {DType::F32, Shape{5}});
 }
 
-TEST(FoldConstants, WhatFollowsFromConstantsIsComputedOnce) {
+TEST(FoldConstants, ConstantExpressionsAreComputedOnce) {
   Graph graph;
   const Value x = input(graph);
   const Value weight = graph.scalar(3.0);
@@ -50,7 +50,7 @@ TEST(FoldConstants, WhatFollowsFromConstantsIsComputedOnce) {
   EXPECT_EQ(result.nodes().size(), 3u) << print(result);
 }
 
-TEST(FoldConstants, WhatChangesNothingIsLeftOut) {
+TEST(FoldConstants, NodesWithoutEffectAreRemoved) {
   Graph graph;
   const Value x = input(graph);
   const Value yes = greater(graph.scalar(1.0), graph.scalar(0.0));
@@ -61,7 +61,7 @@ TEST(FoldConstants, WhatChangesNothingIsLeftOut) {
   EXPECT_EQ(result.nodes().size(), 2u) << print(result);
 }
 
-TEST(FoldConstants, AddingZeroStaysForTheSakeOfMinusZero) {
+TEST(FoldConstants, AddingZeroStaysBecauseOfMinusZero) {
   Graph graph;
   graph.output("y", neg(input(graph) + 0.0));
   EXPECT_EQ(count(folded(graph), Op::Add), 1);
@@ -81,7 +81,7 @@ TEST(FoldConstants, LargeResultsOfSmallConstantsAreNotKept) {
   EXPECT_EQ(count(folded(graph), Op::BroadcastTo), 1);
 }
 
-TEST(FoldConstants, AResultThatIsAVariableTimesOneIsTheValueBeforeTheStep) {
+TEST(FoldConstants, AnOutputOfAVariableTimesOneIsItsValueBeforeTheStep) {
   const auto counter = std::make_shared<Variable>();
   counter->name = "counter";
   Graph graph;
@@ -97,7 +97,7 @@ TEST(FoldConstants, AResultThatIsAVariableTimesOneIsTheValueBeforeTheStep) {
   }
 }
 
-TEST(FoldConstants, SixteenBitsAreRoundedAsInAStep) {
+TEST(FoldConstants, SixteenBitFloatsAreRoundedAsInAStep) {
   for (const DType dtype : {DType::F16, DType::BF16}) {
     Graph graph;
     const Value third = graph.scalar(1.0) / graph.scalar(3.0);

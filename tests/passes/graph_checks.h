@@ -1,4 +1,4 @@
-// What tests of passes look at: the nodes of a graph, and what it computes.
+// Helpers for tests of passes: the nodes of a graph, and its results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,13 +18,13 @@ inline int count(const Graph& graph, Op op) {
   return static_cast<int>(std::ranges::count(graph.nodes(), op, &Node::op));
 }
 
-// The one node of its kind.
+// The only node with this op.
 inline const Node& only(const Graph& graph, Op op) {
   EXPECT_EQ(count(graph, op), 1) << print(graph);
   return *std::ranges::find(graph.nodes(), op, &Node::op);
 }
 
-// Every output, by name, of a run on random inputs; integers are below five.
+// All outputs, by name, of a run on random inputs; integers are below five.
 inline std::map<std::string, Tensor> run_on_random_inputs(Graph graph,
                                                           const KernelLibrary& library) {
   State state(host(), 1);

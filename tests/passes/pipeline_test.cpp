@@ -23,8 +23,8 @@ double distance(const Tensor& a, const Tensor& b) {
   return std::sqrt(square / (norm + 1e-30));
 }
 
-// What the passes make of a graph, on the backend's kernels, equals the graph as it was traced on
-// the reference kernels.
+// Expects the graph after the passes, with the backend's kernels, to give the same results as the
+// traced graph with the reference kernels.
 void expect_same(const std::function<void(Graph&)>& build, Graph& optimized) {
   Graph plain;
   build(plain);
@@ -40,7 +40,7 @@ void expect_same(const std::function<void(Graph&)>& build, Graph& optimized) {
   }
 }
 
-// A residual block: relu(norm(conv(x)) + shortcut), its gradients as outputs.
+// A residual block: relu(norm(conv(x)) + shortcut), with its gradients as outputs.
 void residual_block(Graph& graph, bool projected) {
   const Value x = graph.input("x", {DType::F32, Shape{2, 6, 6, 16}});
   const auto weight = [&](const char* name, Shape shape) {
@@ -68,7 +68,7 @@ void residual_block(Graph& graph, bool projected) {
   for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
 }
 
-TEST(Fuse, NormAdditionAndReluBecomeOneNodeEachWay) {
+TEST(Fuse, NormAdditionAndReluBecomeOneNodeForwardAndBackward) {
   Graph graph;
   expect_same([](Graph& g) { residual_block(g, false); }, graph);
   EXPECT_EQ(count(graph, Op::BatchNorm), 1);
@@ -78,14 +78,14 @@ TEST(Fuse, NormAdditionAndReluBecomeOneNodeEachWay) {
   EXPECT_EQ(only(graph, Op::BatchNormGrad).outputs.size(), 4u);
 }
 
-TEST(Fuse, WhereBothSidesOfAnAdditionAreNormsOneOfThemTakesIt) {
+TEST(Fuse, AnAdditionOfTwoNormsIsFusedIntoOneOfThem) {
   Graph graph;
   expect_same([](Graph& g) { residual_block(g, true); }, graph);
   EXPECT_EQ(count(graph, Op::BatchNorm), 2);
   EXPECT_EQ(count(graph, Op::Activation), 0);
 }
 
-TEST(Fuse, ReluAndItsMaskWorkOnWhatMaxPoolLeaves) {
+TEST(Fuse, ReluAndItsMaskAreAppliedAfterMaxPool) {
   Graph graph;
   expect_same(
       [](Graph& g) {
@@ -105,7 +105,7 @@ TEST(Fuse, ReluAndItsMaskWorkOnWhatMaxPoolLeaves) {
   EXPECT_EQ(graph.type(mask.outputs[0]).shape, (Shape{3, 4, 4, 16}));
 }
 
-TEST(Fuse, AnActivationWhoseInputIsReadElsewhereStaysApart) {
+TEST(Fuse, AnActivationWhoseInputIsReadElsewhereIsNotFused) {
   Graph graph;
   expect_same(
       [](Graph& g) {
@@ -131,11 +131,11 @@ TEST(Layout, ConvolutionsKeepTheirLayoutFromLayerToLayer) {
         g.output("y", x);
       },
       graph);
-  // One for x, one for each filter (an input here), one for the result: none between the layers.
+  // One for x, one per filter (an input here), one for the result: none between the layers.
   EXPECT_LE(count(graph, Op::Reorder), 6);
 }
 
-TEST(Layout, WeightsLieAsTheConvolutionWantsThemAndAreUpdatedThere) {
+TEST(Layout, WeightsHaveTheConvolutionsLayoutAndAreUpdatedInIt) {
   auto kernel = std::make_shared<Variable>();
   kernel->name = "kernel";
   kernel->shape = Shape{3, 3, 16, 16};
@@ -155,7 +155,7 @@ TEST(Layout, WeightsLieAsTheConvolutionWantsThemAndAreUpdatedThere) {
   EXPECT_EQ(graph.producer(change.inputs[3]).op, Op::Variable);
   EXPECT_EQ(graph.info(change.inputs[3]).layout, graph.info(change.inputs[4]).layout);
 
-  // A second graph must take the weights as they lie.
+  // A second graph must take the weights in their layout.
   const Layout chosen = graph.info(change.inputs[3]).layout;
   Graph second;
   second.output("y", conv2d(second.input("x", {DType::F32, Shape{1, 8, 8, 16}}),
@@ -164,7 +164,7 @@ TEST(Layout, WeightsLieAsTheConvolutionWantsThemAndAreUpdatedThere) {
   EXPECT_EQ(second.info(only(second, Op::Variable).outputs[0]).layout, chosen);
 }
 
-TEST(DeadCode, WhatNobodyReadsGoesAndEffectsStay) {
+TEST(DeadCode, UnreadNodesAreRemovedAndEffectsStay) {
   auto counter = std::make_shared<Variable>();
   counter->name = "counter";
   Graph graph;
@@ -191,7 +191,7 @@ TEST(Pipeline, APassThatBreaksTheGraphIsNamed) {
   passes.push_back(std::make_unique<Breaking>());
   try {
     run_passes(graph, passes);
-    FAIL() << "a broken graph was let through";
+    FAIL() << "a broken graph was accepted";
   } catch (const InternalError& error) {
     EXPECT_NE(std::string(error.what()).find("breaking"), std::string::npos);
   }

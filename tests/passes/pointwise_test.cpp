@@ -1,4 +1,4 @@
-// What is joined into pointwise nodes and what is not, and that it computes the same.
+// What is fused into pointwise nodes and what is not, and that the results are the same.
 #include "lockstep/passes/pointwise.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "kernels/drawn_chains.h"
-#include "kernels/joining_kernels.h"
+#include "kernels/fusing_kernels.h"
 #include "lockstep/graph/ops/ops.h"
 #include "lockstep/passes/pointwise_groups.h"
 #include "passes/graph_checks.h"
@@ -14,17 +14,17 @@
 namespace lockstep {
 namespace {
 
-// The graph joined, after a few steps of it gave what those of the graph as it is give.
-Graph joined(Graph graph) {
+// The fused graph, after checking that a few steps give the same results as the original graph.
+Graph fused(Graph graph) {
   Graph result = clone(graph);
-  optimize(result, joining_kernels());
+  optimize(result, fusing_kernels());
   const auto expected = results_of_steps(make_plan(std::move(graph), reference_kernels()),
                                          reference_kernels(), host(), 3);
   const auto actual =
-      results_of_steps(make_plan(clone(result), joining_kernels()), joining_kernels(), host(), 3);
+      results_of_steps(make_plan(clone(result), fusing_kernels()), fusing_kernels(), host(), 3);
   for (const auto& [name, tensor] : expected) {
     const auto found = actual.find(name);
-    // Variables that nothing reads or changes are no part of the joined graph.
+    // Variables that nothing reads or changes are not part of the fused graph.
     EXPECT_TRUE(found != actual.end() || name.starts_with("v")) << name;
     if (found != actual.end()) expect_close(found->second, tensor, 1e-6, name);
   }
@@ -35,12 +35,12 @@ Value vector(Graph& graph, const char* name, std::int64_t n = 100) {
   return graph.input(name, {DType::F32, Shape{n}});
 }
 
-TEST(Pointwise, AChainIsOneNodeAndItsConstantsAreNumbers) {
+TEST(Pointwise, AChainIsOneNodeWithItsConstantsInline) {
   Graph graph;
   const Value x = vector(graph, "x");
   const Value rate = graph.input("rate", {DType::F32, {}});
   graph.output("y", relu(exp(x) * 0.5 + x) * rate);
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   const Node& node = only(result, Op::Pointwise);
   EXPECT_EQ(node.attrs.text("program"),
             "exp $0; mul %0 0.5:f32; add %1 $0; activation.relu %2; mul %3 $1");
@@ -50,34 +50,34 @@ TEST(Pointwise, AChainIsOneNodeAndItsConstantsAreNumbers) {
   EXPECT_EQ(result.nodes().size(), 3u) << print(result);
 }
 
-TEST(Pointwise, WhatIsReadOutsideIsAnOutputAndNothingElse) {
+TEST(Pointwise, OnlyValuesReadOutsideAreOutputs) {
   Graph graph;
   const Value x = vector(graph, "x");
   const Value doubled = x * 2.0;
   const Value shifted = doubled + 1.0;
   graph.output("sum", reduce_sum(neg(shifted)));
   graph.output("doubled", doubled);
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(only(result, Op::Pointwise).attrs.ints("results"), (Ints{0, 2}));
 }
 
-TEST(Pointwise, APathThatLeavesAndComesBackIsNotClosed) {
+TEST(Pointwise, NodesAroundAnotherNodeAreNotFused) {
   Graph graph;
   const Value x = vector(graph, "x");
   const Value weights = exp(x);
   graph.output("y", weights / reduce_sum(weights));
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Pointwise), 0) << print(result);
   EXPECT_EQ(count(result, Op::Exp), 1);
   EXPECT_EQ(count(result, Op::Div), 1);
 }
 
-TEST(Pointwise, WhatIsBroadcastByMoreThanOneElementStaysApart) {
+TEST(Pointwise, BroadcastsOfVectorsAreNotFused) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, Shape{8, 4}});
   const Value bias = graph.input("bias", {DType::F32, Shape{4}});
   graph.output("y", exp(x + bias) * 2.0);
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Add), 1);
   EXPECT_EQ(only(result, Op::Pointwise).attrs.text("program"), "exp $0; mul %0 2:f32");
 }
@@ -91,7 +91,7 @@ TEST(Pointwise, TheScalarsOfAStepAreOneNode) {
   graph.output("loss", sum / maximum(weight, graph.scalar(1.0)));
   graph.output("rate", graph.scalar(0.1) / (cast(step, DType::F32) * 0.01 + 1.0));
   graph.output("next", step + graph.scalar(1, DType::I64));
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(only(result, Op::Pointwise).outputs.size(), 3u) << print(result);
 }
 
@@ -101,7 +101,7 @@ TEST(Pointwise, AnAssignmentAtTheEndOfAChainIsPartOfIt) {
   const Value x = vector(graph, "x", 32);
   const Value kept = graph.variable(average) * 0.9;
   assign(average, kept + x * 0.1);
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Assign), 0);
   const Node& node = only(result, Op::PointwiseAssign);
   EXPECT_EQ(node.attrs.text("program"), "mul $0 0.9:f32; mul $1 0.1:f32; add %0 %1");
@@ -109,13 +109,13 @@ TEST(Pointwise, AnAssignmentAtTheEndOfAChainIsPartOfIt) {
   EXPECT_TRUE(node.outputs.empty());
 }
 
-TEST(Pointwise, AValueThatOthersReadIsAssignedAsItWas) {
+TEST(Pointwise, AnAssignedValueThatOthersReadIsNotFused) {
   Graph graph;
   const VariableRef counter = zero_variable("counter", Shape{32});
   const Value next = graph.variable(counter) + 1.0;
   assign(counter, next);
   graph.output("sum", reduce_sum(exp(next)));
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Assign), 1);
   EXPECT_EQ(count(result, Op::PointwiseAssign), 0);
 }
@@ -127,20 +127,20 @@ TEST(Pointwise, VariablesThatSwapAreReadBeforeEitherIsWritten) {
   const Value x = vector(graph, "x", 32);
   assign(a, graph.variable(b) + x);
   assign(b, graph.variable(a) - x);
-  joined(std::move(graph));
+  fused(std::move(graph));
 }
 
-TEST(Pointwise, AnAssignmentComesBehindAllThatReadTheVariable) {
+TEST(Pointwise, AnAssignmentComesAfterAllReadersOfTheVariable) {
   Graph graph;
   const VariableRef counter = zero_variable("counter", Shape{});
   assign(counter, graph.variable(counter) + 1.0);
   graph.output("y", exp(graph.variable(counter)) * 2.0);
-  const Graph result = joined(std::move(graph));
-  const Plan plan = make_plan(clone(result), joining_kernels());
-  EXPECT_EQ(plan.graph.node(plan.steps.back().node).op, Op::PointwiseAssign);
+  const Graph result = fused(std::move(graph));
+  const Plan plan = make_plan(clone(result), fusing_kernels());
+  EXPECT_EQ(plan.graph.node(plan.instructions.back().node).op, Op::PointwiseAssign);
 }
 
-// Moving averages as batch norms keep them, of layers of several sizes.
+// Moving averages like those of batch norms, for layers of several sizes.
 Graph averages(int layers) {
   Graph graph;
   for (int layer = 0; layer < layers; ++layer) {
@@ -157,22 +157,22 @@ Graph averages(int layers) {
   return graph;
 }
 
-TEST(Pointwise, ChainsOfOneProgramAreSegmentsOfOneNode) {
-  const Graph result = joined(averages(5));
+TEST(Pointwise, ChainsWithTheSameProgramAreSegmentsOfOneNode) {
+  const Graph result = fused(averages(5));
   const Node& node = only(result, Op::PointwiseAssign);
   EXPECT_EQ(node.attrs.integer("count"), 10);
-  EXPECT_EQ(node.inputs.size(), 20u);  // a variable and what it moves by, each
+  EXPECT_EQ(node.inputs.size(), 20u);  // a variable and a new value each
   EXPECT_EQ(count(result, Op::Maximum), 0);
   EXPECT_EQ(count(result, Op::Greater), 0);
 }
 
-TEST(Pointwise, SmallNodesAlikeAreJoinedAlthoughNothingConnectsThem) {
+TEST(Pointwise, SmallNodesOfTheSameKindAreFusedEvenIfUnconnected) {
   Graph graph;
   for (int i = 0; i < 4; ++i) {
     const Value x = vector(graph, fmt::format("x{}", i).c_str(), 10 + i);
     graph.output(fmt::format("y{}", i), exp(x));
   }
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(only(result, Op::Pointwise).attrs.integer("count"), 4);
   EXPECT_EQ(count(result, Op::Exp), 0);
 }
@@ -183,17 +183,17 @@ TEST(Pointwise, SegmentsNeverDependOnEachOther) {
   const Value once = exp(x);
   const Value twice = exp(reduce_max(once, {.axes = {0}}));
   graph.output("y", twice);
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Exp), 2) << print(result);
 }
 
-TEST(Pointwise, LargeValuesAreNeverJoinedForBeingAlike) {
+TEST(Pointwise, UnconnectedLargeNodesAreNotFused) {
   Graph graph;
   for (int i = 0; i < 2; ++i) {
     const Value x = vector(graph, fmt::format("x{}", i).c_str(), kSmallElements + 1);
     graph.output(fmt::format("y{}", i), exp(x) + 1.0);
   }
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Pointwise), 2);
 }
 
@@ -204,70 +204,70 @@ TEST(Pointwise, RoundedWeightsKeepTheirCasts) {
   graph.output("y", cast(matmul(cast(x, DType::F64), cast(graph.variable(weights), DType::F64)),
                          DType::F32) +
                         1.0);
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Cast), 2);
   EXPECT_EQ(count(result, Op::Pointwise), 1);
 }
 
-TEST(Pointwise, WhatFollowsFromSumsOverReplicasWaitsAlone) {
+TEST(Pointwise, NodesAfterAnAllReduceWaitSeparately) {
   Graph graph;
   const Value x = vector(graph, "x");
   const Value sums[] = {x * 2.0};
   const Value summed = all_reduce_gradients(sums)[0];
   const Value own = exp(x) + 1.0;
   graph.output("y", (summed + own) * 3.0);
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Pointwise), 2) << print(result);
 }
 
-TEST(Pointwise, SumsOverReplicasNeedNotWaitForOthers) {
+TEST(Pointwise, AllReducesNeedNotWaitForEachOther) {
   Graph graph;
   for (int i = 0; i < 3; ++i) {
     const Value sums[] = {exp(vector(graph, fmt::format("x{}", i).c_str()))};
     graph.output(fmt::format("y{}", i), reduce_sum(all_reduce_gradients(sums)[0]));
   }
-  const Graph result = joined(std::move(graph));
+  const Graph result = fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Exp), 3) << print(result);
 }
 
-TEST(Pointwise, AResultLiesWhereAnOperandDies) {
+TEST(Pointwise, AResultReusesTheMemoryOfADeadOperand) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, Shape{10, 20}});
   graph.output("y", exp(transpose(x, Ints{1, 0})) * 2.0);
-  const Graph result = joined(std::move(graph));
-  const Plan plan = make_plan(clone(result), joining_kernels());
+  const Graph result = fused(std::move(graph));
+  const Plan plan = make_plan(clone(result), fusing_kernels());
   const Node& node = only(plan.graph, Op::Pointwise);
   EXPECT_EQ(plan.values[static_cast<std::size_t>(node.inputs[0])].offset,
             plan.values[static_cast<std::size_t>(node.outputs[0])].offset);
 }
 
-TEST(Pointwise, TheGraphsOfACpuStayAsTheyAre) {
+TEST(Pointwise, GraphsForTheCpuStayUnchanged) {
   Graph graph;
   graph.output("y", exp(vector(graph, "x")) + 1.0);
   optimize(graph, cpu_kernels());
   EXPECT_EQ(count(graph, Op::Pointwise), 0);
 }
 
-TEST(Pointwise, SixteenBitsAreComputedWithInF32) {
+TEST(Pointwise, SixteenBitFloatsAreComputedInF32) {
   for (const DType dtype : {DType::F16, DType::BF16}) {
     Graph graph;
     const Value x = cast(vector(graph, "x"), dtype);
     graph.output("y", cast(relu(x * 3.0) + x * 0.1, DType::F32));
     Graph result = clone(graph);
-    optimize(result, joining_kernels());
+    optimize(result, fusing_kernels());
     EXPECT_EQ(only(result, Op::Pointwise).outputs.size(), 1u);
     const auto expected = results_of_steps(make_plan(std::move(graph), reference_kernels()),
                                            reference_kernels(), host(), 1);
-    const auto actual = results_of_steps(make_plan(std::move(result), joining_kernels()),
-                                         joining_kernels(), host(), 1);
+    const auto actual = results_of_steps(make_plan(std::move(result), fusing_kernels()),
+                                         fusing_kernels(), host(), 1);
     expect_close(actual.at("y of step 0"), expected.at("y of step 0"), 1e-2, "y");
   }
 }
 
 class DrawnChains : public testing::TestWithParam<int> {};
 
-TEST_P(DrawnChains, ComputeTheSameWhenJoined) {
-  const Graph result = joined(DrawnChain(GetParam()).take());
+TEST_P(DrawnChains, GiveTheSameResultsWhenFused) {
+  const Graph result = fused(DrawnChain(GetParam()).take());
   EXPECT_GT(count(result, Op::Pointwise) + count(result, Op::PointwiseAssign), 0);
 }
 

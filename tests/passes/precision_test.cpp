@@ -38,8 +38,8 @@ DType out_dtype(const Graph& graph, const Node& node, std::size_t i = 0) {
   return graph.type(node.outputs[i]).dtype;
 }
 
-// A step of a small convolutional network: forward, loss, gradients, their sum over the replicas,
-// and a plain update.
+// A step of a small convolutional network: forward pass, loss, gradients, their all-reduce, and a
+// plain update.
 Graph training_step() {
   Graph graph;
   const VariableRef filter = zero_variable("conv/kernel", {3, 3, 2, 4});
@@ -80,7 +80,7 @@ class InBothTypes : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, InBothTypes, testing::Values(DType::F16, DType::BF16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(InBothTypes, ProductsAndActivationsAreSmallAndVariablesStatisticsLossesAndSumsAreNot) {
+TEST_P(InBothTypes, OnlyProductsAndActivationsHaveSixteenBits) {
   const DType small = GetParam();
   Graph graph = training_step();
   round(graph, small);
@@ -121,7 +121,7 @@ TEST(MixedPrecision, InputsAndOutputsKeepTheirTypes) {
   EXPECT_EQ(graph.type(graph.output_id("loss")).dtype, DType::F32);
 }
 
-TEST(MixedPrecision, AValueIsCastOnceAndNeverThereAndBack) {
+TEST(MixedPrecision, AValueIsCastOnceAndNeverBackAndForth) {
   Graph graph = training_step();
   round(graph);
   std::set<ValueId> cast_from;
@@ -130,14 +130,14 @@ TEST(MixedPrecision, AValueIsCastOnceAndNeverThereAndBack) {
     EXPECT_NE(graph.producer(node.inputs[0]).op, Op::Cast) << print(graph);
   }
   EXPECT_TRUE(cast_from.contains(graph.input_id("images")));
-  // The filter, though its convolution and that one's gradient read it; dense kernel and bias.
+  // The filter, although both its convolution and the gradient read it; dense kernel and bias.
   const auto weights = std::ranges::count_if(
       cast_from, [&](ValueId id) { return graph.producer(id).op == Op::Variable; });
   EXPECT_EQ(weights, 3);
 }
 
-// So that its sum over the replicas can begin while the backward pass goes on.
-TEST(MixedPrecision, AGradientIsWidenedAsSoonAsItIsThere) {
+// So that its all-reduce can begin while the backward pass continues.
+TEST(MixedPrecision, AGradientIsWidenedAsSoonAsItIsComputed) {
   Graph graph = training_step();
   round(graph);
   const Node dense_grad = [&] {
@@ -156,7 +156,7 @@ TEST(MixedPrecision, AGradientIsWidenedAsSoonAsItIsThere) {
   EXPECT_EQ((place + 1)->inputs, dense_grad.outputs);
 }
 
-TEST(MixedPrecision, WhatWasComputedInF32KeepsAnOpThereAndVariablesDoNot) {
+TEST(MixedPrecision, ComputedF32InputsKeepAnOpInF32AndVariablesDoNot) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {4, 4}});
   const Value small = matmul(x, x);
@@ -177,21 +177,21 @@ TEST(MixedPrecision, WhatWasComputedInF32KeepsAnOpThereAndVariablesDoNot) {
 }
 
 TEST(MixedPrecision, AConstantThatIsTooLargeOrTooSmallKeepsItsOpInF32) {
-  const auto dtype_beside = [](double constant, DType small) {
+  const auto dtype_with = [](double constant, DType small) {
     Graph graph;
     const Value x = graph.input("x", {DType::F32, {4, 4}});
     graph.output("y", relu(add(matmul(x, x), constant)));
     round(graph, small);
     return out_dtype(graph, all(graph, Op::Activation).at(0));
   };
-  EXPECT_EQ(dtype_beside(1.0 / 3, DType::F16), DType::F16);
-  EXPECT_EQ(dtype_beside(-1e9, DType::F16), DType::F32);
-  EXPECT_EQ(dtype_beside(1e-9, DType::F16), DType::F32);
-  EXPECT_EQ(dtype_beside(0x1p-20, DType::F16), DType::F32);  // exact, but its products are not
-  EXPECT_EQ(dtype_beside(-1e9, DType::BF16), DType::BF16);
+  EXPECT_EQ(dtype_with(1.0 / 3, DType::F16), DType::F16);
+  EXPECT_EQ(dtype_with(-1e9, DType::F16), DType::F32);
+  EXPECT_EQ(dtype_with(1e-9, DType::F16), DType::F32);
+  EXPECT_EQ(dtype_with(0x1p-20, DType::F16), DType::F32);  // exact, but its products are not
+  EXPECT_EQ(dtype_with(-1e9, DType::BF16), DType::BF16);
 }
 
-TEST(MixedPrecision, ConstantsAreRoundedWhenTheStepIsMade) {
+TEST(MixedPrecision, ConstantsAreRoundedInTheGraph) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, {4, 4}});
   graph.output("y", mul(matmul(x, x), 0.1));
@@ -216,7 +216,7 @@ TEST(MixedPrecision, FullPrecisionKeepsAnActivationOfALossInF32) {
   Graph plain = build(false);
   round(plain);
   EXPECT_EQ(out_dtype(plain, all(plain, Op::Activation).at(0)), DType::F16);
-  // In a step in f32 nothing of it is left.
+  // In a step in f32 it is removed.
   Graph whole = build(true);
   EXPECT_EQ(all(whole, Op::Cast).size(), 1u);
   DeadCode().run(whole);
@@ -224,7 +224,7 @@ TEST(MixedPrecision, FullPrecisionKeepsAnActivationOfALossInF32) {
   EXPECT_TRUE(all(whole, Op::Cast).empty());
 }
 
-TEST(MixedPrecision, RowsOfATableAreSmallAndTheTablesGradientIsASumInF32) {
+TEST(MixedPrecision, RowsOfATableAreRoundedAndItsGradientIsSummedInF32) {
   Graph graph;
   const VariableRef table = zero_variable("embedding", {10, 4});
   const Value indices = graph.input("indices", {DType::I32, {6}});
@@ -241,7 +241,7 @@ TEST(MixedPrecision, RowsOfATableAreSmallAndTheTablesGradientIsASumInF32) {
   }
 }
 
-TEST(MixedPrecision, DoublesAndIntegersAreLeftAlone) {
+TEST(MixedPrecision, DoublesAndIntegersAreUnchanged) {
   Graph graph;
   const Value x = graph.input("x", {DType::F64, {4, 4}});
   const Value n = graph.input("n", {DType::I64, {4}});
@@ -252,7 +252,7 @@ TEST(MixedPrecision, DoublesAndIntegersAreLeftAlone) {
   EXPECT_EQ(print(graph), before);
 }
 
-TEST(MixedPrecision, NamesAreKerasOnes) {
+TEST(MixedPrecision, NamesMatchKeras) {
   EXPECT_EQ(precision_by_name("test", "float32"), std::nullopt);
   EXPECT_EQ(precision_by_name("test", "mixed_float16"), DType::F16);
   EXPECT_EQ(precision_by_name("test", "mixed_bfloat16"), DType::BF16);

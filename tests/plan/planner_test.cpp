@@ -16,8 +16,8 @@ const Allocation& place_of(const Plan& plan, std::string_view output) {
 }
 
 int step_of(const Plan& plan, Op op) {
-  for (std::size_t s = 0; s < plan.steps.size(); ++s) {
-    if (plan.graph.node(plan.steps[s].node).op == op) return static_cast<int>(s);
+  for (std::size_t s = 0; s < plan.instructions.size(); ++s) {
+    if (plan.graph.node(plan.instructions[s].node).op == op) return static_cast<int>(s);
   }
   return -1;
 }
@@ -81,7 +81,7 @@ TEST(Planner, AReshapeCostsNoStepAndNoMemory) {
   const Value x = graph.input("x", {DType::F32, Shape{4, 25}});
   graph.output("y", neg(reshape(exp(x), Ints{100})));
   const Plan plan = make_plan(std::move(graph), reference_kernels());
-  EXPECT_EQ(plan.steps.size(), 2u);
+  EXPECT_EQ(plan.instructions.size(), 2u);
   EXPECT_EQ(step_of(plan, Op::Reshape), -1);
 }
 
@@ -90,7 +90,7 @@ TEST(Planner, AVariableIsChangedBehindAllThatReadIt) {
   const VariableRef counter = zero_variable("counter", Shape{});
   const Value before = graph.variable(counter);
   assign(counter, before + 1.0);
-  // Read behind the assignment in the graph, through a view: still the value from before.
+  // Read after the assignment in the graph, through a view: still the old value.
   graph.output("y", exp(reshape(before, Ints{1})));
   const Plan plan = make_plan(std::move(graph), reference_kernels());
   EXPECT_LT(step_of(plan, Op::Exp), step_of(plan, Op::Assign));

@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-TEST(PhaseClock, CountsWhatTracksDidInsideOfPhasesOnly) {
+TEST(PhaseClock, CountsSpansInsidePhasesOnly) {
   Track track("replica 0", 8);
   const Track other("another", 8);
   PhaseClock clock({&track});
@@ -13,7 +13,7 @@ TEST(PhaseClock, CountsWhatTracksDidInsideOfPhasesOnly) {
   {
     const PhaseScope validation(clock, Phase::Validation);
     track.add("step", SpanKind::Compute, 5, 12);
-    EXPECT_EQ(clock.ns(track, SpanKind::Compute), 7);  // of the phase that is open, too
+    EXPECT_EQ(clock.ns(track, SpanKind::Compute), 7);  // including the open phase
     track.add("next batch", SpanKind::Input, 12, 13);
   }
   track.add("step", SpanKind::Compute, 20, 30);
@@ -29,7 +29,7 @@ TEST(PhaseClock, APhaseInsideAnotherTakesItsTimeFromIt) {
     }
   };
   std::int64_t outer_before = 0;
-  std::int64_t outer_behind = 0;
+  std::int64_t outer_after = 0;
   {
     const PhaseScope validation(clock, Phase::Validation);
     outer_before = clock.ns(Phase::Validation);
@@ -37,11 +37,11 @@ TEST(PhaseClock, APhaseInsideAnotherTakesItsTimeFromIt) {
       const PhaseScope start(clock, Phase::Start);
       outer_before = clock.ns(Phase::Validation);
       spin();
-      outer_behind = clock.ns(Phase::Validation);
+      outer_after = clock.ns(Phase::Validation);
     }
     spin();
   }
-  EXPECT_EQ(outer_before, outer_behind);
+  EXPECT_EQ(outer_before, outer_after);
   EXPECT_GE(clock.ns(Phase::Start), 200'000);
   EXPECT_GE(clock.ns(Phase::Validation), 200'000);
   EXPECT_EQ(clock.ns(Phase::Checkpoint), 0);

@@ -29,12 +29,12 @@ TEST(Track, TotalsCountSpansThatWereOverwritten) {
   EXPECT_EQ(track.total_ns(SpanKind::Wait), 0);
 }
 
-TEST(Track, SaysHowMuchOfEachKindLiesBetweenTwoTimes) {
+TEST(Track, SumsEachKindBetweenTwoTimes) {
   Track track("replica 0", 16);
   track.add("next batch", SpanKind::Input, 0, 10);
   track.add("op", SpanKind::Compute, 10, 14);
   track.add("next batch", SpanKind::Input, 14, 30);
-  track.add("wake", SpanKind::Host, 1, 2);  // of a job, added when it is over
+  track.add("wake", SpanKind::Host, 1, 2);  // of a job, added when it has ended
   const auto within = track.between(5, 20);
   EXPECT_EQ(within[static_cast<std::size_t>(SpanKind::Input)], 5 + 6);
   EXPECT_EQ(within[static_cast<std::size_t>(SpanKind::Compute)], 4);
@@ -44,13 +44,13 @@ TEST(Track, SaysHowMuchOfEachKindLiesBetweenTwoTimes) {
   EXPECT_EQ(track.spans().size(), 4u);
 }
 
-TEST(Track, HasRoomForAtLeastWhatWasAsked) {
+TEST(Track, HasAtLeastTheRequestedCapacity) {
   Track track("replica 0", 5);
   for (int i = 0; i < 5; ++i) track.add("op", SpanKind::Host, i, i);
   EXPECT_EQ(track.spans().size(), 5u);
 }
 
-TEST(Recorder, MakesATrackAtItsFirstMentionOnly) {
+TEST(Recorder, CreatesATrackOnFirstUseOnly) {
   Recorder recorder;
   Track& track = recorder.track("replica 0");
   recorder.track("replica 1");
@@ -70,7 +70,7 @@ TEST(Recorder, InternedNamesOutliveTheirSource) {
   EXPECT_EQ(recorder.intern("conv_1"), name);
 }
 
-TEST(Recorder, ThreadsWriteTracksOfTheirOwn) {
+TEST(Recorder, ThreadsWriteSeparateTracks) {
   Recorder recorder(1 << 10);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-TEST(Trace, IsJsonWithALineForEachTrack) {
+TEST(Trace, IsJsonWithARowPerTrack) {
   Recorder recorder;
   recorder.track("replica 0").add("matmul \"quoted\"", SpanKind::Compute, 2000, 5000);
   recorder.track("input").add("batch", SpanKind::Input, 1000, 1500);
@@ -36,7 +36,7 @@ TEST(Trace, SaysWhichFileCannotBeWritten) {
   const auto file = std::filesystem::path(testing::TempDir()) / "no_such_folder" / "trace.json";
   try {
     write_trace(recorder, file);
-    FAIL() << "a trace was written into a folder that is not there";
+    FAIL() << "a trace was written into a folder that does not exist";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find(file.string()), std::string::npos);
   }

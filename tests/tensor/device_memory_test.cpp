@@ -6,15 +6,15 @@
 namespace lockstep {
 namespace {
 
-// Every byte lies inverted in its memory: what is read without copy() is wrong.
+// Stores every byte inverted, so that reading without copy() gives wrong values.
 class FarDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::Cuda; }
   const std::string& name() const override { return name_; }
   std::unique_ptr<Stream> make_stream() override { return host().make_stream(); }
   std::unique_ptr<Event> make_event(bool timed) override { return host().make_event(timed); }
-  void enter() override {}
-  void settle() override {}
+  void make_current() override {}
+  void pin_thread() override {}
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     for (std::size_t i = 0; i < bytes; ++i) to[i] = ~from[i];
   }
@@ -62,14 +62,14 @@ TEST_F(DeviceMemory, IsPrintedComparedAndReadThroughCopies) {
             to_categorical(Tensor::from({1, 0})).str());
 }
 
-TEST_F(DeviceMemory, GivesNoElementsInPlaceAndSaysWhatToDo) {
+TEST_F(DeviceMemory, RefusesDirectAccessAndSaysWhatToDo) {
   Tensor far = there(here_);
   try {
     far.values<float>();
     FAIL() << "the host got a pointer into the device's memory";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "[tensor] its elements lie on far:0, where the host does not reach: read "
+                 "[tensor] its elements are on far:0, which the host cannot read: use "
                  "on_host(tensor)");
   }
   EXPECT_THROW(far.at<float>(0, 1), UsageError);

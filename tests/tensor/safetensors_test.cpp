@@ -29,7 +29,7 @@ TensorFile parse(const std::string& bytes) {
   return parse_safetensors(std::as_bytes(std::span(bytes)), "weights");
 }
 
-// The message of the DataError that parsing gives; empty where it gives none.
+// The message of the DataError that parsing throws; empty if it throws none.
 std::string rejection(const std::string& bytes) {
   try {
     parse(bytes);
@@ -62,14 +62,14 @@ void expect_same(const TensorFile& a, const TensorFile& b) {
   }
 }
 
-TEST(Safetensors, WhatWasSavedIsLoaded) {
+TEST(Safetensors, SavedTensorsAreLoaded) {
   const TemporaryFolder folder;
   save_safetensors(folder / "weights", example());
   expect_same(example(), load_safetensors(folder / "weights"));
   EXPECT_EQ(folder.files(), 1u);
 }
 
-TEST(Safetensors, AnEmptyFileOfTensorsIsAFile) {
+TEST(Safetensors, AFileWithoutTensorsIsValid) {
   const TemporaryFolder folder;
   save_safetensors(folder / "weights", {});
   expect_same({}, load_safetensors(folder / "weights"));
@@ -86,7 +86,7 @@ TEST(Safetensors, TensorsAreAlignedInTheFileAndShareOneBuffer) {
       << "wide dtypes come first, then names, without a gap";
 }
 
-TEST(Safetensors, PythonsFileIsRead) {
+TEST(Safetensors, FilesWrittenByPythonAreRead) {
   const TensorFile file = load_safetensors(LOCKSTEP_SOURCE_DIR "/tests/tensor/python.safetensors");
   const std::map<std::string, std::string> metadata{{"format", "pt"}, {"note", "grün"}};
   EXPECT_EQ(file.metadata, metadata);
@@ -113,7 +113,7 @@ TEST(Safetensors, PythonsFileIsRead) {
   EXPECT_EQ(bits("brain", 0), 0x4040);
 }
 
-TEST(Safetensors, TensorsAtOddPlacesAreAlignedInMemory) {
+TEST(Safetensors, TensorsAtOddOffsetsAreAlignedInMemory) {
   const TensorFile file =
       parse(file_bytes(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                        R"("b":{"dtype":"F64","shape":[2],"data_offsets":[1,17]}})",
@@ -145,9 +145,9 @@ TEST(Safetensors, InvalidFilesAreRejectedWithTheReason) {
       {"only 1 follow", std::string("\x02\0\0\0\0\0\0\0{", 9)},
       {"does not begin", file_bytes("", 0)},
       {"does not begin", file_bytes(" {}", 0)},
-      {"no JSON", file_bytes("{\"w\":", 0)},
-      {"no JSON", file_bytes("{} {}", 0)},
-      {"no JSON", file_bytes("{\"\xFF\":1}", 0)},
+      {"not JSON", file_bytes("{\"w\":", 0)},
+      {"not JSON", file_bytes("{} {}", 0)},
+      {"not JSON", file_bytes("{\"\xFF\":1}", 0)},
       {"not an object", file_bytes(R"({"w":3})", 0)},
       {"not an object", file_bytes(R"({"__metadata__":"x"})", 0)},
       {"\"step\" is not a string", file_bytes(R"({"__metadata__":{"step":3}})", 0)},
@@ -159,17 +159,17 @@ TEST(Safetensors, InvalidFilesAreRejectedWithTheReason) {
       {"no \"data_offsets\"", one_tensor(R"("dtype":"U8","shape":[0])", 0)},
       {"more than", one_tensor(R"("dtype":"U8","shape":[0],"data_offsets":[0,0],"x":1)", 0)},
       {"\"F8_E4M3\"", one_tensor(R"("dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1])", 1)},
-      {"no array", one_tensor(R"("dtype":"U8","shape":1,"data_offsets":[0,1])", 1)},
+      {"not an array", one_tensor(R"("dtype":"U8","shape":1,"data_offsets":[0,1])", 1)},
       {"-1", one_tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,1])", 1)},
       {"1.5", one_tensor(R"("dtype":"U8","shape":[1.5],"data_offsets":[0,1])", 1)},
-      {"no pair", one_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1,2])", 1)},
+      {"not a pair", one_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1,2])", 1)},
       {"needs 4 bytes", one_tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,3])", 3)},
       {"needs 0 bytes", one_tensor(R"("dtype":"F32","shape":[0],"data_offsets":[4,0])", 4)},
       {"too many elements",
        one_tensor(R"("dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0])", 0)},
       {"too many elements",
        one_tensor(R"("dtype":"U8","shape":[0,9223372036854775807],"data_offsets":[0,0])", 0)},
-      {"no number of 63 bits",
+      {"not a 63-bit number",
        one_tensor(R"("dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1])", 1)},
       {"but 2 follow", one_tensor(R"("dtype":"U8","shape":[3],"data_offsets":[0,3])", 2)},
       {"but 4 follow", one_tensor(R"("dtype":"U8","shape":[3],"data_offsets":[0,3])", 4)},
@@ -196,7 +196,7 @@ TEST(Safetensors, ABoolIsZeroOrOne) {
   EXPECT_NE(rejection(bytes).find("a BOOL that is 2"), std::string::npos);
 }
 
-TEST(Safetensors, EveryCutOfAFileIsRejected) {
+TEST(Safetensors, EveryTruncationIsRejected) {
   const TemporaryFolder folder;
   save_safetensors(folder / "weights", example());
   std::ifstream stream(folder / "weights", std::ios::binary);
@@ -211,7 +211,7 @@ std::string bytes_of_file(const std::filesystem::path& file) {
   return std::string((std::istreambuf_iterator<char>(stream)), {});
 }
 
-TEST(Safetensors, EveryBitThatChangesIsADataError) {
+TEST(Safetensors, EveryFlippedBitIsADataError) {
   const TemporaryFolder folder;
   save_safetensors(folder / "weights", example());
   save_safetensors(folder / "none", {});
@@ -230,13 +230,13 @@ TEST(Safetensors, ADamagedTensorIsNamed) {
   const TemporaryFolder folder;
   save_safetensors(folder / "weights", example());
   std::string bytes = bytes_of_file(folder / "weights");
-  bytes.back() = static_cast<char>(bytes.back() ^ 1);  // of f, the last of the narrowest dtypes
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);  // in f, the last of the narrowest dtypes
   const std::string message = rejection(bytes);
   EXPECT_NE(message.find("tensor \"f\" is damaged"), std::string::npos) << message;
 }
 
-// Another program may load the tensors and the metadata, change a tensor, and write both.
-TEST(Safetensors, ChecksumsThatAnotherProgramKeptAreNotTakenForOurs) {
+// Another program may load tensors and metadata, change a tensor, and write both.
+TEST(Safetensors, ChecksumsKeptByAnotherProgramAreDetected) {
   const std::string header =
       R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
       R"("__metadata__":{"crc32c":"00000000","crc32c/w":"00000000","checksums":"crc32c"}})";
@@ -244,7 +244,7 @@ TEST(Safetensors, ChecksumsThatAnotherProgramKeptAreNotTakenForOurs) {
   EXPECT_NE(message.find("another program"), std::string::npos) << message;
 }
 
-TEST(Safetensors, ARowIsTheValuesOfItsTensorsOneAfterTheOther) {
+TEST(Safetensors, ARowConcatenatesTheValuesOfItsTensors) {
   const TemporaryFolder folder;
   TensorFile file;
   file.tensors["w"] = Tensor::of<double>({0.5}, {1});
@@ -257,7 +257,7 @@ TEST(Safetensors, ARowIsTheValuesOfItsTensorsOneAfterTheOther) {
   EXPECT_THROW(save_safetensors(folder / "file", file), UsageError);
 }
 
-TEST(Safetensors, TemporariesOfKilledWritersGoAndThoseOfLivingOnesStay) {
+TEST(Safetensors, TemporariesOfKilledWritersAreRemovedAndThoseOfRunningOnesStay) {
   const TemporaryFolder folder;
   std::ofstream(folder / ".weights.999999.0.tmp") << "half a file";
   std::ofstream(folder / ".weights.backup.tmp") << "a file of the user's";
@@ -266,15 +266,15 @@ TEST(Safetensors, TemporariesOfKilledWritersGoAndThoseOfLivingOnesStay) {
   EXPECT_FALSE(std::filesystem::exists(folder / ".weights.999999.0.tmp"));
   living.append(std::as_bytes(std::span("late")));
   save_safetensors(folder / "weights", example());
-  EXPECT_EQ(folder.files(), 4u) << "the two others, the living one and the file";
+  EXPECT_EQ(folder.files(), 4u) << "the two others, that of the running writer and the file";
   expect_same(example(), load_safetensors(folder / "weights"));
   living.commit();
   EXPECT_EQ(bytes_of_file(folder / "weights").substr(0, 4), "late");
   EXPECT_EQ(folder.files(), 3u);
 }
 
-// One that clears up may come between any two steps of a writer that makes files and deletes them.
-TEST(Safetensors, WritersThatClearUpAtOnceTakeNoFileFromOneAnother) {
+// The cleanup may run at any moment while a writer creates and deletes files.
+TEST(Safetensors, ConcurrentCleanupRemovesNoFileInUse) {
   const TemporaryFolder folder;
   std::atomic<bool> done = false;
   std::thread sweeper([&] {
@@ -291,14 +291,14 @@ TEST(Safetensors, WritersThatClearUpAtOnceTakeNoFileFromOneAnother) {
   EXPECT_EQ(lost, 0);
 }
 
-TEST(Safetensors, WhatIsNoFileIsADataError) {
+TEST(Safetensors, ReadingAnythingButAFileIsADataError) {
   const TemporaryFolder folder;
   EXPECT_THROW(load_safetensors(folder / "missing"), DataError);
   EXPECT_THROW(load_safetensors(folder.path()), DataError);
   EXPECT_THROW(load_safetensors("/dev/zero"), DataError);
 }
 
-TEST(Safetensors, NamesThatCannotBeWrittenAreRefused) {
+TEST(Safetensors, InvalidNamesAreRefused) {
   const TemporaryFolder folder;
   TensorFile file;
   file.tensors["__metadata__"] = Tensor::scalar(1.0f);
@@ -314,7 +314,7 @@ TEST(Safetensors, NamesThatCannotBeWrittenAreRefused) {
   EXPECT_EQ(folder.files(), 0u);
 }
 
-TEST(Safetensors, AFullDiskLeavesTheOldFileAndNoRest) {
+TEST(Safetensors, AFullDiskLeavesTheOldFileAndNoTemporary) {
   const TemporaryFolder folder;
   save_safetensors(folder / "weights", example());
   TensorFile larger;
@@ -342,7 +342,7 @@ TensorFile numbered(float number) {
   return file;
 }
 
-// Saves over and over, and tells after each time.
+// Saves repeatedly, and writes a byte to `told` after each save.
 [[noreturn]] void save_for_ever(const std::filesystem::path& file, int told) {
   for (float number = 1;; ++number) {
     save_safetensors(file, numbered(number));
@@ -350,7 +350,7 @@ TensorFile numbered(float number) {
   }
 }
 
-TEST(Safetensors, AWriterKilledAnywhereLeavesAWholeFileAndTheNextClearsUp) {
+TEST(Safetensors, AWriterKilledAnywhereLeavesACompleteFileAndTheNextCleansUp) {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder / "weights";
   for (int round = 0; round < 12; ++round) {
@@ -361,7 +361,7 @@ TEST(Safetensors, AWriterKilledAnywhereLeavesAWholeFileAndTheNextClearsUp) {
     if (writer == 0) save_for_ever(file, told[1]);
     char byte = 0;
     for (int saved = 0; saved <= round % 3; ++saved) ASSERT_EQ(::read(told[0], &byte, 1), 1);
-    // As long as some work takes, so that the kill meets the next save here and there.
+    // A varying delay, so that the kill hits the next save at different points.
     for (int work = 0; work < round; ++work) EXPECT_EQ(numbered(1).tensors.size(), 1u);
     ::kill(writer, SIGKILL);
     ::waitpid(writer, nullptr, 0);
@@ -374,12 +374,12 @@ TEST(Safetensors, AWriterKilledAnywhereLeavesAWholeFileAndTheNextClearsUp) {
   EXPECT_EQ(folder.files(), 1u);
 }
 
-TEST(Safetensors, AFolderThatIsNotThereIsADataError) {
+TEST(Safetensors, AMissingFolderIsADataError) {
   const TemporaryFolder folder;
   EXPECT_THROW(save_safetensors(folder / "no" / "weights", example()), DataError);
 }
 
-TEST(Safetensors, AFolderInTheFilesPlaceStaysAndNoRestIsLeft) {
+TEST(Safetensors, AFolderInPlaceOfTheFileStaysAndNoTemporaryIsLeft) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "weights");
   EXPECT_THROW(save_safetensors(folder / "weights", example()), DataError);

@@ -18,7 +18,7 @@ Tensor numbers(Shape shape) {
   return Tensor::of(values, std::move(shape));
 }
 
-// The box of a matrix from (row, column) on.
+// The submatrix that begins at (row, column).
 Tensor box_of(const Tensor& matrix, std::int64_t row, std::int64_t column, std::int64_t rows,
               std::int64_t columns) {
   std::vector<float> values;
@@ -42,7 +42,7 @@ TensorFile index_contents() {
   return {.tensors = {{"step", Tensor::scalar<std::int64_t>(7)}}, .metadata = {{"kind", "test"}}};
 }
 
-// Saves each list of slices in a file of its own.
+// Saves each list of slices in a separate file.
 void save(const std::filesystem::path& index,
           const std::vector<std::vector<TensorSlice>>& writers) {
   const std::int64_t number = next_save(index);
@@ -79,7 +79,7 @@ std::vector<std::vector<TensorSlice>> by_columns() {
           {slice_of(kMatrix, 0, 6, 6, 3)}};
 }
 
-TEST(SlicedFile, SlicesOfEitherAxisInThreeFilesAreTheWholeTensor) {
+TEST(SlicedFile, SlicesAlongEitherAxisInThreeFilesGiveTheWholeTensor) {
   for (const auto& writers : {by_rows(), by_columns()}) {
     const TemporaryFolder folder;
     save(folder / "checkpoint.safetensors", writers);
@@ -92,7 +92,7 @@ TEST(SlicedFile, SlicesOfEitherAxisInThreeFilesAreTheWholeTensor) {
   }
 }
 
-TEST(SlicedFile, EverySliceIsReadWhateverTheDivision) {
+TEST(SlicedFile, AnySliceIsReadHoweverTheTensorWasSaved) {
   const TemporaryFolder folder;
   save(folder / "rows.safetensors", by_rows());
   save(folder / "columns.safetensors", by_columns());
@@ -116,7 +116,7 @@ TEST(SlicedFile, EverySliceIsReadWhateverTheDivision) {
   }
 }
 
-TEST(SlicedFile, ScalarsAndTensorsWithoutElementsAreSlices) {
+TEST(SlicedFile, ScalarsAndEmptyTensorsCanBeSlices) {
   const TemporaryFolder folder;
   const std::filesystem::path index = folder / "c.safetensors";
   const std::vector<TensorSlice> slices = {
@@ -129,11 +129,11 @@ TEST(SlicedFile, ScalarsAndTensorsWithoutElementsAreSlices) {
   EXPECT_TRUE(loaded.tensors.at("e").same_bits(Tensor(DType::I32, {0, 4})));
 }
 
-TEST(SlicedFile, AnotherSaveTakesThePlaceOfTheFirstAndRemovesItsFiles) {
+TEST(SlicedFile, AnotherSaveReplacesTheFirstAndRemovesItsFiles) {
   const TemporaryFolder folder;
   const std::filesystem::path index = folder / "checkpoint.safetensors";
   save(index, by_rows());
-  // A save that was killed before its index: the first one stays, and the next one clears up.
+  // A save that was killed before it wrote its index: the first one stays, and the next cleans up.
   write_slices(slice_file(index, next_save(index), 0, 3), by_columns()[0]);
   EXPECT_TRUE(load_tensors(index).tensors.at("w").same_bits(kMatrix));
   std::ofstream(folder / "checkpoint.best.safetensors") << "another file";
@@ -142,7 +142,7 @@ TEST(SlicedFile, AnotherSaveTakesThePlaceOfTheFirstAndRemovesItsFiles) {
   EXPECT_EQ(folder.files(), 3u) << "the index, one file of slices and the other file";
 }
 
-TEST(SlicedFile, HolesAndOverlapsAreRefusedAndTheOldIndexStays) {
+TEST(SlicedFile, GapsAndOverlapsAreRefusedAndTheOldIndexStays) {
   const TemporaryFolder folder;
   const std::filesystem::path index = folder / "checkpoint.safetensors";
   save(index, by_rows());
@@ -189,7 +189,7 @@ TEST(SlicedFile, AMissingFileAndOneOfAnotherSaveAreDataErrors) {
   EXPECT_NE(message.find("missing"), std::string::npos) << message;
 }
 
-TEST(SliceIndex, WhatCannotBeIsADataError) {
+TEST(SliceIndex, InvalidIndexesAreDataErrors) {
   const auto with_slices = [](const std::string& shape, const std::string& slices) {
     return R"({"files":["a"],"tensors":{"w":{"dtype":"f32","shape":)" + shape + R"(,"slices":[)" +
            slices + "]}}}";

@@ -23,7 +23,7 @@ TEST(Tensor, StartsAsZeros) {
   EXPECT_FALSE(Tensor().defined());
 }
 
-TEST(Tensor, HoldsTheValuesItWasMadeOf) {
+TEST(Tensor, HoldsTheValuesItIsCreatedFrom) {
   const Tensor tensor = Tensor::of(std::vector<float>{1, 2, 3, 4}, Shape{2, 2});
   EXPECT_EQ(tensor.values<float>()[3], 4);
   EXPECT_EQ(Tensor::scalar(2.5).item(), 2.5);
@@ -58,7 +58,7 @@ TEST(Tensor, RowsAndReshapesAreViews) {
   EXPECT_THROW(tensor.reshaped({5}), UsageError);
 }
 
-TEST(Tensor, NothingIsAValidTensor) {
+TEST(Tensor, CanBeEmpty) {
   const Tensor empty(DType::F32, {0, 3});
   EXPECT_EQ(empty.elements(), 0);
   EXPECT_TRUE(empty.same_bits(empty.clone()));
@@ -87,7 +87,7 @@ TEST(Tensor, SixteenBitFloatsRoundAndComputeAsFloats) {
   EXPECT_EQ(Tensor::scalar(std::int64_t{3}).cast(DType::BF16).item(), 3.0);
 }
 
-TEST(Tensor, CopyFromWantsTheSameTypeAndShape) {
+TEST(Tensor, CopyFromRequiresTheSameTypeAndShape) {
   Tensor target(DType::F32, {2, 2});
   target.copy_from(counted({2, 2}));
   EXPECT_EQ(target.values<float>()[3], 3);
@@ -95,7 +95,7 @@ TEST(Tensor, CopyFromWantsTheSameTypeAndShape) {
   EXPECT_THROW(target.copy_from(Tensor(DType::F64, {2, 2})), UsageError);
 }
 
-TEST(Tensor, SameBitsSeesEveryDifference) {
+TEST(Tensor, SameBitsDetectsEveryDifference) {
   const Tensor x = counted({2, 2});
   Tensor y = x.clone();
   EXPECT_TRUE(x.same_bits(y));
@@ -111,7 +111,7 @@ TEST(Tensor, AViewMayNotLeaveItsBuffer) {
   EXPECT_THROW(Tensor(DType::F32, {3}, buffer, 8), InternalError);
 }
 
-TEST(Tensor, IsMadeOfNestedBraces) {
+TEST(Tensor, IsCreatedFromNestedBraces) {
   const Tensor matrix = Tensor::from({{1, 2, 3}, {4, 5, 6}});
   EXPECT_EQ(matrix.shape(), (Shape{2, 3}));
   EXPECT_EQ(matrix.dtype(), DType::I32);
@@ -142,9 +142,8 @@ TEST(Tensor, IsIndexedFromBothEnds) {
   EXPECT_THROW(Tensor()[0], UsageError);
 }
 
-// The values as numpy.array2string writes them (checked with NumPy 2.4.6), but for the words of
-// bools.
-TEST(Tensor, PrintsAsNumPyDoes) {
+// The values as numpy.array2string prints them (checked with NumPy 2.4.6), except for bools.
+TEST(Tensor, PrintsLikeNumPy) {
   std::ostringstream text;
   text << Tensor::from({{1, 2}, {3, -4}});
   EXPECT_EQ(text.str(), "Tensor([[ 1  2]\n        [ 3 -4]], shape=(2, 2), dtype=i32)");
@@ -165,7 +164,7 @@ TEST(Tensor, PrintsAsNumPyDoes) {
   EXPECT_EQ(Tensor().str(), "Tensor()");
 }
 
-TEST(Tensor, LabelsBecomeRowsWithAOne) {
+TEST(Tensor, LabelsBecomeOneHotRows) {
   const Tensor rows = to_categorical(Tensor::from({0, 2, 1}));
   EXPECT_TRUE(rows.same_bits(Tensor::from({{1.0, 0.0, 0.0}, {0.0, 0.0, 1.0}, {0.0, 1.0, 0.0}})));
   EXPECT_EQ(to_categorical(Tensor::from({{1}, {0}}), 10).shape(), (Shape{2, 10}));
@@ -175,13 +174,13 @@ TEST(Tensor, LabelsBecomeRowsWithAOne) {
   EXPECT_THROW(to_categorical(Tensor::from({0.5})), DataError);
 }
 
-TEST(Tensor, LabelsThatNoIntegerHoldsAreErrorsWithTheirValue) {
+TEST(Tensor, LabelsThatAreNoIntegersAreErrorsWithTheirValue) {
   const double inf = std::numeric_limits<double>::infinity();
   for (const double label : {1e300, -1e300, 9.3e18, inf, -inf, std::nan("")}) {
     for (const std::optional<std::int64_t> classes : {std::optional<std::int64_t>(), {3}}) {
       try {
         to_categorical(Tensor::from({1.0, label}, DType::F64), classes);
-        ADD_FAILURE() << label << " was taken for a class";
+        ADD_FAILURE() << label << " was accepted as a class";
       } catch (const DataError& error) {
         const std::string message = error.what();
         EXPECT_NE(message.find(fmt::format("label 1 is {},", label)), std::string::npos) << message;

@@ -1,5 +1,5 @@
-// Training on a device that runs behind the host: a step is under way while the results of the one
-// before are read, and nobody can tell by the numbers.
+// Training on an asynchronous device: a step is in flight while the results of the previous one are
+// read, and the numbers are the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,9 +7,10 @@
 #include <mutex>
 
 #include "late_device.h"
+#include "lockstep/runtime/session.h"
 #include "lockstep/train/distributed.h"
 #include "lockstep/train/function.h"
-#include "lockstep/train/session.h"
+#include "lockstep/train/strategy_impl.h"
 #include "temporary_folder.h"
 #include "train/parts.h"
 #include "train/problem.h"
@@ -34,14 +35,14 @@ CompileOptions on_host() {
   return options;
 }
 
-// The loss of every batch, with what else its callback was told.
+// The loss of every batch, and the other arguments of its callback.
 struct Seen {
   std::vector<double> losses;
   std::vector<std::int64_t> steps;
   std::vector<std::int64_t> samples_in_epoch;
   std::vector<std::string> order;
 
-  CallbackRef callback(bool looks_at_model) {
+  CallbackRef callback(bool needs_sync) {
     return LambdaCallback(
         {.on_epoch_begin = [this](Model&, std::int64_t) { order.push_back("begin"); },
          .on_epoch_end = [this](Model&, std::int64_t, const Logs&) { order.push_back("end"); },
@@ -52,7 +53,7 @@ struct Seen {
                samples_in_epoch.push_back(logs.samples_in_epoch());
                order.push_back(fmt::format("{}", step));
              },
-         .looks_at_model = looks_at_model});
+         .needs_sync = needs_sync});
   }
   bool operator==(const Seen&) const = default;
 };
@@ -82,7 +83,7 @@ TEST_P(RunningAhead, GivesTheBitsOfTheHost) {
   Seen there;
   const auto [on_cpu, expected] = train(on_host(), here);
   const auto [late, history] = train(on(device_), there);
-  EXPECT_EQ(device_.most_under_way(), 2) << "the host did not run ahead";
+  EXPECT_EQ(device_.max_in_flight(), 2) << "the host did not run ahead";
   EXPECT_TRUE(same_weights(on_cpu, late));
   EXPECT_EQ(here, there);
   EXPECT_EQ(here.losses.size(), 21u);
@@ -111,7 +112,7 @@ TEST_P(RunningAhead, ACallbackThatLooksAtTheModelSeesItBehindItsStep) {
   std::vector<std::vector<Tensor>> there;
   train(on_host(), here);
   train(on(device_), there);
-  EXPECT_EQ(device_.most_under_way(), 1);
+  EXPECT_EQ(device_.max_in_flight(), 1);
   ASSERT_EQ(here.size(), 10u);
   ASSERT_EQ(there.size(), 10u);
   for (std::size_t step = 0; step < here.size(); ++step) {
@@ -121,25 +122,26 @@ TEST_P(RunningAhead, ACallbackThatLooksAtTheModelSeesItBehindItsStep) {
   }
 }
 
-// Planning measures kernels, and may drop steps that were made before.
+// Planning autotunes kernels and may evict compiled steps.
 TEST_P(RunningAhead, NothingIsPlannedWhileAStepIsUnderWay) {
   const auto images = [](std::int64_t side) {
     const Tensor x(DType::F32, {3 * kBatch, side, side, 2});
     return Dataset::from_tensor_slices({x, make_problem(3 * kBatch).y}).batch(kBatch);
   };
-  const Dataset batches = images(4).concatenate(images(6));  // the same number of samples in each
+  const Dataset batches = images(4).concatenate(images(6));  // as many samples in each
   Sequential model({GlobalAveragePooling2D(), Dense({.units = kClasses})});
   model.compile(on(device_));
   Seen seen;
   const History history = model.fit(batches, {.callbacks = {seen.callback(false)}});
   EXPECT_EQ(history.steps, 6);
   EXPECT_EQ(history.planned, 2);
-  EXPECT_EQ(device_.most_under_way(), 2) << "the host did not run ahead";
+  EXPECT_EQ(device_.max_in_flight(), 2) << "the host did not run ahead";
   model.evaluate(batches);
   EXPECT_EQ(device_.under_way_when_allocated(), 0);
 }
 
-// A moving mean is not finite, which no loss shows: no state is good, and that is found out once.
+// A moving mean is not finite, but the loss is: no state is good, and it must not be checked again
+// at every step.
 TEST_P(RunningAhead, AStateThatIsNotGoodIsNotCopiedInEveryStep) {
   Sequential model({Dense({.units = 4}), BatchNormalization(), Dense({.units = kClasses})});
   model.compile(on(device_));
@@ -156,7 +158,7 @@ TEST_P(RunningAhead, AStateThatIsNotGoodIsNotCopiedInEveryStep) {
                 {.callbacks = {seen.callback(false)}, .on_nan = OnNaN::Restore});
   EXPECT_EQ(history.restores, 0);
   EXPECT_EQ(history.steps, 6);
-  EXPECT_EQ(device_.most_under_way(), 2) << "the host did not run ahead";
+  EXPECT_EQ(device_.max_in_flight(), 2) << "the host did not run ahead";
 }
 
 TEST_P(RunningAhead, CheckpointsEveryFewStepsAreThoseOfTheirStep) {
@@ -172,7 +174,7 @@ TEST_P(RunningAhead, CheckpointsEveryFewStepsAreThoseOfTheirStep) {
   };
   train(on_host(), "here");
   train(on(device_), "there");
-  EXPECT_EQ(device_.most_under_way(), 2);
+  EXPECT_EQ(device_.max_in_flight(), 2);
   for (const int step : {3, 6, 9, 12}) {
     const auto load = [&](const char* name) {
       Sequential model = make_model();
@@ -198,7 +200,7 @@ TEST_P(RunningAhead, AnErrorNamesItsOwnStepAndLaterOnesAreNotTold) {
   EXPECT_NE(message.find("[fit] epoch 0, step 3:"), std::string::npos) << message;
   EXPECT_NE(message.find("99"), std::string::npos) << message;
   EXPECT_EQ(seen.steps, (std::vector<std::int64_t>{0, 1, 2}));
-  EXPECT_EQ(device_.most_under_way(), 2);
+  EXPECT_EQ(device_.max_in_flight(), 2);
 
   const std::string evaluating = message_of<DataError>([&] { model.evaluate(batches); });
   EXPECT_NE(evaluating.find("[evaluate] batch 3:"), std::string::npos) << evaluating;
@@ -247,10 +249,10 @@ TEST_P(RunningAhead, PredictAndEvaluateGiveWhatTheHostGives) {
   EXPECT_TRUE(here.predict(inputs).same_bits(there.predict(inputs)));
   const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(kBatch);
   EXPECT_EQ(here.evaluate(batches).at("loss"), there.evaluate(batches).at("loss"));
-  EXPECT_EQ(device_.most_under_way(), 2);
+  EXPECT_EQ(device_.max_in_flight(), 2);
 }
 
-// Where samples were written to, by any thread.
+// The addresses that samples were written to, by any thread.
 class WrittenPlaces {
  public:
   void add(std::span<Tensor> to) {
@@ -271,7 +273,7 @@ Dataset watched_batches(const Problem& data, WrittenPlaces& written) {
   };
   return Dataset::from_tensor_slices({data.x, data.y})
       .map_into(write, {.spec = {{DType::F32, {kFeatures}}, {DType::I32, {}}}})
-      .batch(2 * kBatch)  // labels of less than 64 bytes go with the step
+      .batch(2 * kBatch)  // labels of less than 64 bytes would be copied by the host
       .prefetch();
 }
 
@@ -290,17 +292,17 @@ TEST_P(RunningAhead, TheDeviceReadsSamplesWhereTheyWereWritten) {
   EXPECT_GE(device_.sources().size(), 4u);
 }
 
-// One replica on such a device, for loops of the user's own.
+// One replica on such a device, for custom loops.
 class LateStrategy final : public Strategy {
  public:
   explicit LateStrategy(LateDevice& device) : Strategy(made(device)) {}
 
  private:
-  static Impl made(LateDevice& device) {
-    const auto replicas = std::make_shared<Replicas>(&device);
-    return {.replicas = replicas,
+  static StrategyImpl made(LateDevice& device) {
+    const auto world = std::make_shared<World>(&device);
+    return {.world = world,
             .session = std::make_shared<Session>(SessionOptions{
-                .replicas = replicas, .kernels = &cpu_kernels(), .seed = with_adam().seed})};
+                .world = world, .kernels = &cpu_kernels(), .seed = with_adam().seed})};
   }
 };
 
@@ -349,7 +351,7 @@ TEST_P(RunningAhead, ThePartsOfTheTimeAddUp) {
   EXPECT_NEAR(sum_of(part), 1.0, 1e-9);
   EXPECT_GT(part.compute, 0.0);
   EXPECT_GE(part.input, 0.0);
-  EXPECT_EQ(history.step_ms.size(), 4u * 7u - 2u);  // but for those that were planned
+  EXPECT_EQ(history.step_ms.size(), 4u * 7u - 2u);  // without the planned ones
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// A step calls no allocator: while the executor runs, every call of operator new and of malloc and
-// its kin is counted. Those that oneDNN's library makes by itself are counted apart: it keeps a
-// table of the arguments of each execution and packs matrices into buffers of its own, which its
-// interface offers no way around.
+// A step calls no allocator: while the executor runs, all calls of operator new and of malloc and
+// its variants are counted. Those of oneDNN's library are counted separately: it builds a table of
+// the arguments of each execution and packs matrices into internal buffers, and its interface has
+// no way to avoid that.
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
@@ -13,12 +13,12 @@
 #include <new>
 #include <string>
 
-#include "lockstep/train/session.h"
-#include "lockstep/train/step.h"
+#include "lockstep/runtime/session.h"
+#include "lockstep/train/model_step.h"
 #include "sanitized.h"
 #include "train/problem.h"
 
-// A sanitizer has its own malloc in that place; there, operator new alone is counted.
+// A sanitizer replaces malloc, too; then only operator new is counted.
 #if defined(__GLIBC__) && !defined(LOCKSTEP_SANITIZED)
 #define LOCKSTEP_COUNTS_MALLOC 1
 extern "C" {
@@ -36,7 +36,7 @@ namespace {
 std::atomic<bool> counting = false;
 std::atomic<long> allocations = 0;
 std::atomic<long> allocations_of_onednn = 0;
-std::atomic<const char*> first_caller = nullptr;  // the library, for messages
+std::atomic<const char*> first_caller = nullptr;  // the name of its library, for messages
 
 void note(void* caller) {
   if (!counting.load(std::memory_order_relaxed)) return;
@@ -67,7 +67,7 @@ void* allocate(std::size_t bytes, std::size_t alignment, void* caller) {
   return memory;
 }
 
-// Not inlined, since the compiler does not know that operator new here takes from malloc too.
+// Not inlined, because the compiler does not know that operator new uses malloc here.
 [[gnu::noinline]] void release(void* memory) {
   std::free(memory);
 }
@@ -182,27 +182,25 @@ void expect_no_allocation(const Case& the_case) {
   Session session({});
   StepCache cache;
   const std::int64_t batch = the_case.images.shape[0];
-  Step& step = cache.get(session,
-                         {.network = *the_case.network,
-                          .loss = loss,
-                          .optimizer = optimizer,
-                          .loss_mean = mean,
-                          .metrics = metrics,
-                          .weighted_metrics = {},
-                          .seed = 1,
-                          .precision = the_case.precision},
-                         {.mode = StepMode::Train,
-                          .inputs = {the_case.images},
-                          .labels = {DType::I32, Shape{batch}},
-                          .weighted = false},
-                         split_evenly(batch, session.size()));
   const Batch samples{.inputs = {Tensor(the_case.images.dtype, the_case.images.shape)},
                       .labels = Tensor(DType::I32, Shape{batch}),
                       .sample_weight = {}};
-  step.run(session, samples);  // threads start here
-  step.run(session, samples);
+  CompiledStep& step =
+      compile_step(cache, session,
+                   {.network = *the_case.network,
+                    .loss = loss,
+                    .optimizer = optimizer,
+                    .loss_mean = mean,
+                    .metrics = metrics,
+                    .weighted_metrics = {},
+                    .seed = 1,
+                    .precision = the_case.precision},
+                   request_step(session.world(), optimizer, samples.step(StepMode::Train),
+                                split_evenly(batch, session.world().size())));
+  run_step(step, session, samples);  // threads start here
+  run_step(step, session, samples);
   for (session.step = 2; session.step < 4; ++session.step) {
-    EXPECT_EQ(allocations_of([&] { step.run(session, samples); }), 0) << who();
+    EXPECT_EQ(allocations_of([&] { run_step(step, session, samples); }), 0) << who();
   }
   ::testing::Test::RecordProperty("allocations_of_onednn", static_cast<int>(allocations_of_onednn));
 }
@@ -215,7 +213,7 @@ TEST(Allocation, TheCounterCounts) {
 }
 
 #if LOCKSTEP_COUNTS_MALLOC
-TEST(Allocation, TheCounterCountsMallocAndItsKin) {
+TEST(Allocation, TheCounterCountsMallocAndItsVariants) {
   void* volatile kept = nullptr;
   EXPECT_EQ(allocations_of([&] { kept = std::malloc(10); }), 1);
   EXPECT_EQ(allocations_of([&] { kept = std::realloc(kept, 5000); }), 1);

@@ -14,7 +14,8 @@ class BadInput : public ::testing::Test {
  protected:
   BadInput() { model_.compile(with_adam()); }
 
-  // f must throw E with all of these parts in the message, and leave a model that trains.
+  // Expects f to throw an E whose message contains all of these parts, and the model to train
+  // afterwards.
   template <class E, class F>
   void refuse(F&& f, std::vector<std::string> parts) {
     const std::string message = message_of<E>(f);
@@ -30,7 +31,7 @@ class BadInput : public ::testing::Test {
   Sequential model_ = make_model();
 };
 
-TEST_F(BadInput, AModelThatIsNotCompiled) {
+TEST_F(BadInput, AnUncompiledModelIsRefused) {
   Sequential fresh = make_model();
   refuse<UsageError>([&] { fresh.fit(data_.x, data_.y); }, {"[fit]", "not compiled"});
   refuse<UsageError>([&] { fresh.evaluate(data_.x, data_.y); }, {"[evaluate]", "not compiled"});
@@ -38,7 +39,7 @@ TEST_F(BadInput, AModelThatIsNotCompiled) {
   EXPECT_EQ(fresh.predict(data_.x).shape(), (Shape{40, kClasses}));
 }
 
-TEST_F(BadInput, CompilingWithoutALossOrAnOptimizer) {
+TEST_F(BadInput, CompilingNeedsALossAndAnOptimizer) {
   Sequential fresh = make_model();
   refuse<UsageError>([&] { fresh.compile({.optimizer = Adam()}); }, {"[compile]", "loss"});
   refuse<UsageError>([&] { fresh.compile({.loss = MeanSquaredError()}); },
@@ -52,30 +53,30 @@ TEST_F(BadInput, CompilingWithoutALossOrAnOptimizer) {
       {"sparse_categorical_accuracy", "name"});
 }
 
-TEST_F(BadInput, WeightsOfAModelThatIsNotBuilt) {
+TEST_F(BadInput, WeightsNeedABuiltModel) {
   Sequential fresh = make_model();
   refuse<UsageError>([&] { fresh.save_weights("unused"); }, {"[save_weights]", "build"});
   refuse<UsageError>([&] { fresh.load_weights("unused"); }, {"[load_weights]", "build"});
   refuse<UsageError>([&] { fresh.weights(); }, {"build"});
 }
 
-TEST_F(BadInput, XAndYOfDifferentLengths) {
+TEST_F(BadInput, XAndYMustHaveTheSameLength) {
   refuse<UsageError>([&] { model_.fit(data_.x, data_.y.rows(0, 39)); }, {"40", "39"});
   refuse<UsageError>([&] { model_.train_on_batch(data_.x, data_.y.rows(0, 39)); }, {"40", "39"});
 }
 
-TEST_F(BadInput, SamplesOfAnotherShapeThanBefore) {
+TEST_F(BadInput, SamplesOfAnotherShapeAreRefused) {
   model_.fit(data_.x, data_.y);
   const Tensor wide(DType::F32, {8, kFeatures + 1});
   refuse<UsageError>([&] { model_.predict(wide); }, {"dense", "6", "7"});
   refuse<UsageError>([&] { model_.fit(wide, data_.y.rows(0, 8)); }, {"dense", "6", "7"});
 }
 
-TEST_F(BadInput, LabelsThatDoNotFitTheOutput) {
+TEST_F(BadInput, LabelsMustMatchTheOutput) {
   refuse<UsageError>([&] { model_.fit(data_.x, Tensor(DType::F32, {40, 5})); }, {"5", "3"});
 }
 
-TEST_F(BadInput, LabelsOutOfRange) {
+TEST_F(BadInput, LabelsOutOfRangeAreNamed) {
   Tensor labels = data_.y.clone();
   labels.values<std::int32_t>()[25] = 7;
   refuse<DataError>([&] { model_.fit(data_.x, labels, {.batch_size = 10, .shuffle = false}); },
@@ -85,7 +86,7 @@ TEST_F(BadInput, LabelsOutOfRange) {
                     {"[evaluate]", "batch 2", "-2"});
 }
 
-TEST_F(BadInput, FloatLabelsThatAreNoClassNumbers) {
+TEST_F(BadInput, FractionalLabelsAreNamed) {
   Tensor labels = data_.y.cast(DType::F32).reshaped({40, 1});
   for (const auto& [bad, text] : {std::pair{2.7f, "2.7"},
                                   {std::numeric_limits<float>::quiet_NaN(), "nan"},
@@ -104,7 +105,7 @@ TEST_F(BadInput, FloatLabelsThatAreNoClassNumbers) {
   }
 }
 
-TEST_F(BadInput, FloatLabelsThatAreWholeTrainAsIntegersDo) {
+TEST_F(BadInput, WholeFloatLabelsTrainLikeIntegers) {
   Sequential floats = make_model();
   floats.compile(with_adam());
   floats.fit(data_.x, data_.y.cast(DType::F32), {.epochs = 2});
@@ -112,14 +113,14 @@ TEST_F(BadInput, FloatLabelsThatAreWholeTrainAsIntegersDo) {
   EXPECT_TRUE(same_weights(floats, model_));
 }
 
-TEST_F(BadInput, RealTargetsNeedNotBeWhole) {
+TEST_F(BadInput, RegressionTargetsMayBeFractional) {
   Sequential regression({Dense({.units = 1})});
   regression.compile({.optimizer = SGD(), .loss = MeanSquaredError()});
   const Tensor targets = Tensor::of(std::vector<float>(40, 0.7f), {40, 1});
   EXPECT_EQ(regression.fit(data_.x, targets).steps, 2);
 }
 
-// Moving averages are assigned long before the loss finds the label.
+// Moving averages are assigned long before the loss detects the label.
 TEST_F(BadInput, ALabelOutOfRangeChangesNoVariable) {
   const Problem images = make_images(32);
   Sequential model = make_conv_model();
@@ -136,7 +137,7 @@ TEST_F(BadInput, ALabelOutOfRangeChangesNoVariable) {
   }
 }
 
-TEST_F(BadInput, AnEmptyDataSet) {
+TEST_F(BadInput, AnEmptyDataSetIsRefused) {
   const Dataset none = Dataset::from_tensor_slices({data_.x, data_.y}).take(0).batch(8);
   refuse<UsageError>([&] { model_.fit(none); }, {"[fit]", "gave no batch"});
   refuse<UsageError>([&] { model_.evaluate(none); }, {"[evaluate]", "gave no batch"});
@@ -152,20 +153,20 @@ TEST_F(BadInput, AnEmptyDataSet) {
       {"no batch"});
 }
 
-TEST_F(BadInput, EmptyValidationData) {
+TEST_F(BadInput, EmptyValidationDataIsRefused) {
   const Dataset none = Dataset::from_tensor_slices({data_.x, data_.y}).take(0).batch(8);
   refuse<UsageError>([&] { model_.fit(data_.x, data_.y, {.validation_data = none}); },
                      {"[validation]", "gave no batch"});
 }
 
-TEST_F(BadInput, TheWrongNumberOfParts) {
+TEST_F(BadInput, TheWrongNumberOfComponentsIsRefused) {
   const Dataset no_labels = Dataset::from_tensor_slices({data_.x}).batch(8);
   refuse<UsageError>([&] { model_.fit(no_labels); }, {"[fit]", "labels", "has 1"});
   const Dataset many = Dataset::from_tensor_slices({data_.x, data_.x, data_.x, data_.y}).batch(8);
   refuse<UsageError>([&] { model_.fit(many); }, {"[fit]", "has 4"});
 }
 
-TEST_F(BadInput, SampleWeightsThatAreNotOneASample) {
+TEST_F(BadInput, OneWeightPerSampleIsRequired) {
   refuse<UsageError>(
       [&] {
         model_.fit(data_.x, data_.y, {.sample_weight = Tensor(DType::F32, {40, 2})});
@@ -173,7 +174,7 @@ TEST_F(BadInput, SampleWeightsThatAreNotOneASample) {
       {"sample weights", "(32)", "(32, 2)"});
 }
 
-TEST_F(BadInput, OptionsThatDoNotFitTogether) {
+TEST_F(BadInput, ContradictoryOptionsAreRefused) {
   const Dataset batches = Dataset::from_tensor_slices({data_.x, data_.y}).batch(8);
   refuse<UsageError>([&] { model_.fit(batches, {.validation_split = 0.5}); },
                      {"validation_split", "validation_data"});
@@ -226,7 +227,7 @@ TEST_F(BadInput, AnErrorInACallbackLeavesTheModelUsable) {
       {"the disk is full"});
 }
 
-TEST_F(BadInput, CallingFitOrCompileFromInsideFit) {
+TEST_F(BadInput, FitAndCompileAreRefusedInsideFit) {
   refuse<UsageError>(
       [&] {
         model_.fit(data_.x, data_.y,
@@ -247,20 +248,20 @@ TEST_F(BadInput, CallingFitOrCompileFromInsideFit) {
       {"[compile]", "running"});
 }
 
-TEST_F(BadInput, NothingToTrain) {
+TEST_F(BadInput, AModelWithoutTrainableVariablesIsRefused) {
   Sequential frozen = make_model();
   frozen.network()->set_trainable(false);
   frozen.compile(with_adam());
   refuse<UsageError>([&] { frozen.fit(data_.x, data_.y); }, {"no trainable variables"});
 }
 
-TEST_F(BadInput, AFolderThatCannotBeWrittenWhileSaving) {
+TEST_F(BadInput, AnUnwritableFolderIsNamedWhenSaving) {
   model_.build({kFeatures});
   refuse<DataError>([&] { model_.save("/proc/no-such-folder/checkpoint"); },
                     {"/proc/no-such-folder/checkpoint"});
 }
 
-TEST_F(BadInput, AskingTheLogsForANameTheyDoNotHave) {
+TEST_F(BadInput, AnUnknownNameInTheLogsIsRefused) {
   const History history = model_.fit(data_.x, data_.y);
   refuse<UsageError>([&] { history.series("accuracy"); },
                      {"'accuracy'", "sparse_categorical_accuracy"});

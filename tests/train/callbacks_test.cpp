@@ -17,22 +17,22 @@ struct Trained {
   Trained() { model.compile(with_adam()); }
 };
 
-// Sets the logs' val_loss by moving the weights: a rate of 0 leaves it the same in every epoch.
+// Keeps val_loss the same in every epoch, by a learning rate of 0.
 CallbackRef stand_still() {
   return LearningRateScheduler([](std::int64_t, double) { return 0.0; });
 }
 
-TEST(EarlyStopping, StopsBehindPatienceEpochsWithoutImprovement) {
+TEST(EarlyStopping, StopsAfterPatienceEpochsWithoutImprovement) {
   Trained t;
   const History history = t.model.fit(
       t.data.x, t.data.y,
       {.epochs = 20,
        .callbacks = {stand_still(), EarlyStopping({.monitor = "val_loss", .patience = 3})},
        .validation_split = 0.25});
-  EXPECT_EQ(history.epochs.size(), 4u);  // the first is the best; three more without a better one
+  EXPECT_EQ(history.epochs.size(), 4u);  // the first is the best, and three more are no better
 }
 
-TEST(EarlyStopping, StartsAfreshWithEachFit) {
+TEST(EarlyStopping, StartsOverWithEachFit) {
   Trained t;
   const CallbackRef early = EarlyStopping({.monitor = "loss", .min_delta = 1e-3, .patience = 2});
   for (int call = 0; call < 2; ++call) {
@@ -52,7 +52,7 @@ TEST(EarlyStopping, RestoresTheBestWeights) {
         best_loss = logs["val_loss"];
         best = model.weights();
       }});
-  // A rate that blows up behind the third epoch.
+  // A learning rate that explodes after the third epoch.
   const CallbackRef rates =
       LearningRateScheduler([](std::int64_t epoch, double) { return epoch < 3 ? 0.01 : 5.0; });
   t.model.fit(
@@ -77,7 +77,7 @@ TEST(Callbacks, AMonitorThatDoesNotExistIsRefusedBeforeTraining) {
   EXPECT_EQ(t.model.step(), 0);
 }
 
-TEST(Callbacks, ACheckpointOfTheBestIsNotWrittenOverBehindSteps) {
+TEST(Callbacks, ACheckpointOfTheBestCannotBeSavedEveryFewSteps) {
   const std::string message = message_of<UsageError>(
       [] { ModelCheckpoint({.path = "unused", .save_best_only = true, .every_steps = 5}); });
   EXPECT_NE(message.find("two callbacks"), std::string::npos) << message;
@@ -94,7 +94,7 @@ TEST(Callbacks, TheLearningRateSchedulerSetsTheRateOfEachEpoch) {
   EXPECT_EQ(history.series("lr"), (std::vector<double>{0.5, 0.25, 0.125}));
 }
 
-TEST(Callbacks, ReduceLROnPlateauLowersTheRateBehindPatienceEpochs) {
+TEST(Callbacks, ReduceLROnPlateauLowersTheRateAfterPatienceEpochs) {
   Trained t;
   t.model.set_learning_rate(0.5);
   const History history = t.model.fit(
@@ -106,7 +106,7 @@ TEST(Callbacks, ReduceLROnPlateauLowersTheRateBehindPatienceEpochs) {
   EXPECT_EQ(history.series("lr")[1], 0.5);
 }
 
-TEST(Callbacks, ARateThatAScheduleDecidesCannotBeSet) {
+TEST(Callbacks, ARateCannotBeSetIfThereIsASchedule) {
   Trained t;
   CompileOptions options = with_adam();
   options.optimizer = SGD({.learning_rate = CosineDecay({.initial_learning_rate = 0.1})});
@@ -115,7 +115,7 @@ TEST(Callbacks, ARateThatAScheduleDecidesCannotBeSet) {
             std::string::npos);
 }
 
-TEST(Callbacks, CSVLoggerWritesALineAnEpoch) {
+TEST(Callbacks, CSVLoggerWritesALinePerEpoch) {
   const TemporaryFolder folder;
   Trained t;
   for (const bool append : {false, true}) {
@@ -171,7 +171,7 @@ TEST(Callbacks, ModelCheckpointFillsInItsPathAndKeepsTheBestOnly) {
             std::string::npos);
 }
 
-TEST(Callbacks, BracesThatStayDoNotMakeACheckpointWaitForTheValidation) {
+TEST(Callbacks, EscapedBracesDoNotMakeACheckpointWaitForTheValidation) {
   const TemporaryFolder folder;
   bool trained = false;
   FitOptions options;
@@ -198,7 +198,7 @@ TEST(Callbacks, TerminateOnNaNStopsAtTheFirstBadStep) {
   EXPECT_NE(history.report().find("not a finite number at step 0"), std::string::npos);
 }
 
-TEST(Callbacks, TheProgressBarWritesALineAnEpochWhereThereIsNoTerminal) {
+TEST(Callbacks, TheProgressBarWritesALinePerEpochWithoutATerminal) {
   Trained t;
   std::ostringstream plain;
   t.model.fit(t.data.x, t.data.y, {.epochs = 2, .callbacks = {ProgressBar(plain)}});
@@ -230,7 +230,7 @@ struct Counting : Callback {
   }
 };
 
-TEST(Callbacks, OnesOfTheUsersOwnSeeEveryStep) {
+TEST(Callbacks, UserDefinedOnesSeeEveryStep) {
   Trained t;
   const auto counting = std::make_shared<Counting>();
   const History history =

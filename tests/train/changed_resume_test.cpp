@@ -1,5 +1,5 @@
-// Resuming with other options: what may change takes effect, and what was saved for something else,
-// or is damaged, is not taken for what it is not.
+// Resuming with other options: permitted changes take effect, and state that was saved for
+// something else, or is damaged, is not used.
 #include <gtest/gtest.h>
 
 #include "temporary_folder.h"
@@ -16,7 +16,7 @@ Sequential compiled_at(const Schedule& rate) {
   return model;
 }
 
-// The rate after the second epoch of a run whose first one was trained with another.
+// The learning rate after the second epoch of a run whose first epoch had another schedule.
 double resumed_rate(const Schedule& first, const Schedule& then) {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder / "model";
@@ -32,7 +32,7 @@ double resumed_rate(const Schedule& first, const Schedule& then) {
   return history.epochs.back().logs.at("lr");
 }
 
-TEST(ResumeWithOthers, AScheduleMayBeAddedAndTakenAway) {
+TEST(ResumeWithOthers, AScheduleMayBeAddedAndRemoved) {
   const Schedule decay = CosineDecay({.initial_learning_rate = 0.1, .decay_steps = 16});
   Sequential whole = compiled_at(decay);
   const Dataset batches = shuffled_batches(make_problem(64));
@@ -44,15 +44,15 @@ TEST(ResumeWithOthers, AScheduleMayBeAddedAndTakenAway) {
   EXPECT_FLOAT_EQ(static_cast<float>(resumed_rate(Schedule(0.01), Schedule(0.02))), 0.01f);
 }
 
-// Whether a run that goes on with this monitor, from one with "loss", has a best in its first epoch
-// and so stops only after its second.
+// A run resumed with another monitor than "loss" has its best in its first epoch and therefore
+// stops only after the second.
 TEST(ResumeWithOthers, AnotherMonitorStartsWithoutABest) {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder / "model";
   const std::filesystem::path best = folder / "best";
   const Dataset batches = shuffled_batches(make_problem(64));
   const auto callbacks = [&](const std::string& monitor) -> std::vector<CallbackRef> {
-    // No later value is better than the first by so much.
+    // No later value improves on the first by this much.
     return {EarlyStopping({.monitor = monitor, .min_delta = 100, .patience = 1}),
             ModelCheckpoint(
                 {.path = best.string(), .monitor = monitor, .save_best_only = true, .mode = "max"}),
@@ -88,7 +88,7 @@ TEST(ResumeWithOthers, StatesOfEarlierVersionsKeepTheirBest) {
   EXPECT_NE(best->save_state().find("0.25"), std::string::npos) << best->save_state();
 }
 
-TEST(ResumeWithOthers, DamagedStatesOfCallbacksAreErrorsInTheData) {
+TEST(ResumeWithOthers, DamagedStatesOfCallbacksAreDataErrors) {
   const auto expect_refused = [](const CallbackRef& callback, const char* state) {
     try {
       callback->restore_state(state);

@@ -16,8 +16,8 @@ Sequential compiled_model(std::uint64_t seed = 3) {
 
 class ResumeAfter : public ::testing::TestWithParam<std::int64_t> {};
 
-// 100 samples in batches of 16 are 7 steps an epoch, the last one short.
-TEST_P(ResumeAfter, GoesOnWithTheSameBitsAsIfNeverStopped) {
+// 100 samples in batches of 16 are 7 steps per epoch, the last with a short batch.
+TEST_P(ResumeAfter, ContinuesBitForBitAsIfNeverStopped) {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder / "checkpoint.safetensors";
   const Problem data = make_problem(100);
@@ -49,7 +49,7 @@ TEST_P(ResumeAfter, GoesOnWithTheSameBitsAsIfNeverStopped) {
 
 INSTANTIATE_TEST_SUITE_P(Steps, ResumeAfter, ::testing::Values(1, 6, 7, 10, 14, 20));
 
-TEST(Checkpoint, TheOneWrittenAtTheEndOfAnEpochContinuesWithTheNext) {
+TEST(Checkpoint, OneWrittenAtTheEndOfAnEpochContinuesWithTheNext) {
   const TemporaryFolder folder;
   const Problem data = make_problem(64);
   const Dataset batches = shuffled_batches(data);
@@ -80,11 +80,11 @@ TEST(Checkpoint, StepsPerEpochResumesInsideThePassThroughTheData) {
   }
 }
 
-TEST(Checkpoint, CallbacksGoOnWithWhatTheyKnew) {
+TEST(Checkpoint, CallbacksContinueWithTheirState) {
   const TemporaryFolder folder;
   const Problem data = make_problem(64);
   const Dataset batches = shuffled_batches(data);
-  // The loss cannot fall below this, so every epoch counts as one without improvement.
+  // The loss cannot fall by this much, so no epoch counts as an improvement.
   const auto plateau = [] {
     return ReduceLROnPlateau({.monitor = "loss", .factor = 0.5, .patience = 2, .min_delta = 100});
   };
@@ -138,7 +138,7 @@ TEST(Checkpoint, LoadingOneFromTheMiddleOfAnEpochDoesNotNeedItsMetrics) {
   EXPECT_NE(message.find("sparse_top_k"), std::string::npos) << message;
 }
 
-TEST(Checkpoint, WeightsAloneLoadIntoAModelThatIsNotCompiled) {
+TEST(Checkpoint, WeightsLoadIntoAnUncompiledModel) {
   const TemporaryFolder folder;
   const Problem data = make_problem(32);
   Sequential saved = compiled_model();
@@ -157,7 +157,7 @@ TEST(Checkpoint, WeightsAloneLoadIntoAModelThatIsNotCompiled) {
   EXPECT_EQ(contents.tensors.at("dense_1/bias").shape(), Shape{kClasses});
 }
 
-TEST(Checkpoint, AMissingAnExtraAndAMisshapenTensorAreNamedAndNothingChanges) {
+TEST(Checkpoint, MissingExtraAndMisshapenTensorsAreNamedAndNothingChanges) {
   const TemporaryFolder folder;
   Sequential model = make_model();
   model.build({kFeatures});
@@ -218,7 +218,7 @@ TEST(Checkpoint, TruncatedAndForeignFilesAreDataErrorsAndChangeNothing) {
   std::ofstream(folder / "text") << "this is a text, and no checkpoint at all";
   EXPECT_THROW(model.load(folder / "text"), DataError);
   EXPECT_THROW(model.load(folder / "nothing"), DataError);
-  // Weights of another program: a safetensors file, but no checkpoint.
+  // Weights of another program: a safetensors file, but not a checkpoint.
   save_safetensors(folder / "foreign",
                    {.tensors = {{"w", Tensor(DType::F32, {2})}}, .metadata = {}});
   const std::string message = message_of<DataError>([&] { model.load(folder / "foreign"); });
@@ -228,7 +228,7 @@ TEST(Checkpoint, TruncatedAndForeignFilesAreDataErrorsAndChangeNothing) {
   }
 }
 
-TEST(Checkpoint, ResumingFromOneThatFitDidNotWriteIsRefused) {
+TEST(Checkpoint, ResumingNeedsOneWrittenByFit) {
   const TemporaryFolder folder;
   const Problem data = make_problem(32);
   Sequential model = compiled_model();
@@ -239,7 +239,7 @@ TEST(Checkpoint, ResumingFromOneThatFitDidNotWriteIsRefused) {
   EXPECT_NE(message.find("model.load"), std::string::npos) << message;
 }
 
-TEST(Checkpoint, ResumingUnderAnotherSeedIsRefusedAndChangesNothing) {
+TEST(Checkpoint, ResumingWithAnotherSeedIsRefusedAndChangesNothing) {
   const TemporaryFolder folder;
   const Problem data = make_problem(32);
   Sequential first = compiled_model(/*seed=*/3);

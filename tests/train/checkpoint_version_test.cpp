@@ -17,7 +17,7 @@ Element sample_of(const Problem& data, const Element& number) {
   return Element(std::vector<Tensor>{Tensor::of<float>(x, {kFeatures}), Tensor::scalar(y)});
 }
 
-// Elements that are no rows of a table, so that the shuffle buffer itself is in the position.
+// Elements that are not rows of a table, so that the position includes the shuffle buffer.
 Dataset shuffled_elements(const Problem& data) {
   return Dataset::range(data.x.shape()[0])
       .map([data](const Element& number) { return sample_of(data, number); })
@@ -46,9 +46,9 @@ FitOptions three_epochs() {
               EarlyStopping({.monitor = "loss", .patience = 5, .restore_best_weights = true})}};
 }
 
-// version1.safetensors was written by the version of Lockstep before format version 2: this model
-// and data, saved after step 10 of 21.
-TEST(CheckpointVersion, OneIsStillReadAndTheRunGoesOn) {
+// version1.safetensors was written by the last version of Lockstep with format version 1: this
+// model and data, saved after step 10 of 21.
+TEST(CheckpointVersion, OneIsStillReadAndTheRunContinues) {
   const Problem data = make_problem(100);
   Sequential straight = make_model();
   straight.compile(with_adam());
@@ -63,8 +63,8 @@ TEST(CheckpointVersion, OneIsStillReadAndTheRunGoesOn) {
   EXPECT_LT(largest_difference(straight, resumed), 1e-4);
 }
 
-// In version 1 this header had two digits for each byte of the buffer, 2 MB here.
-TEST(CheckpointVersion, TwoHasItsShuffleBufferInTensorsAndASmallHeader) {
+// In version 1 this header held two digits per byte of the buffer, 2 MB here.
+TEST(CheckpointVersion, TwoStoresTheShuffleBufferInTensorsWithASmallHeader) {
   const TemporaryFolder folder;
   const std::filesystem::path file = folder / "checkpoint.safetensors";
   const Problem data = make_problem(100);
@@ -102,7 +102,7 @@ TEST(CheckpointVersion, ALaterOneIsADataError) {
             std::string::npos);
 }
 
-TEST(CheckpointVersion, CallbacksThatNestWithoutEndAreADataError) {
+TEST(CheckpointVersion, TooDeeplyNestedCallbacksAreADataError) {
   const TemporaryFolder folder;
   const Problem data = make_problem(32);
   Sequential model = make_model();

@@ -1,4 +1,4 @@
-// Data that never ends, data that was not batched, and batches that do not fit into memory.
+// Endless data, unbatched data, and batches that do not fit into memory.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,7 +21,7 @@ Sequential compiled_model() {
   return model;
 }
 
-TEST(Endless, DataWithoutANumberOfStepsIsRefusedWithTheOptionToGive) {
+TEST(Endless, DataWithoutANumberOfStepsIsRefusedWithTheMissingOption) {
   const Dataset batches = batches_of(make_problem(32), 8);
   const Dataset endless = batches.repeat();
   Sequential model = compiled_model();
@@ -48,7 +48,7 @@ TEST(Endless, DataWithoutANumberOfStepsIsRefusedWithTheOptionToGive) {
   EXPECT_EQ(model.predict(endless, {.steps = 2}).shape()[0], 16);
 }
 
-TEST(Endless, DataWhoseLengthIsNotKnownIsTakenToItsEnd) {
+TEST(Endless, DataOfUnknownLengthIsReadToItsEnd) {
   Sequential model = compiled_model();
   const Dataset some = batches_of(make_problem(32), 8).filter([](const Element&) { return true; });
   EXPECT_EQ(some.cardinality(), std::nullopt);
@@ -74,7 +74,7 @@ TEST(Unbatched, DataSaysToCallBatch) {
          "[predict]");
 }
 
-// A CPU that has blocks of memory up to a size.
+// A CPU that only allocates blocks up to a size.
 class SmallDevice final : public Device {
  public:
   explicit SmallDevice(std::size_t most) : most_(most) {}
@@ -83,8 +83,8 @@ class SmallDevice final : public Device {
   const std::string& name() const override { return name_; }
   std::unique_ptr<Stream> make_stream() override { return core_.make_stream(); }
   std::unique_ptr<Event> make_event(bool timed) override { return core_.make_event(timed); }
-  void enter() override { core_.enter(); }
-  void settle() override { core_.settle(); }
+  void make_current() override { core_.make_current(); }
+  void pin_thread() override { core_.pin_thread(); }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     core_.copy(to, from, bytes);
   }
@@ -113,7 +113,7 @@ class SmallDevice final : public Device {
   CpuDevice core_{0, {available_cores().front()}};
 };
 
-TEST(BatchesThatFit, ValidationInBatchesThatDoNotFitIsSplitAndExact) {
+TEST(BatchesThatFit, ValidationBatchesThatDoNotFitAreSplitWithExactResults) {
   const Problem data = make_problem(32);
   const Problem more = make_problem(1000, 4);
   const auto fit = [&](Device& device) {
@@ -149,7 +149,7 @@ TEST(BatchesThatFit, ASampleThatDoesNotFitIsAnError) {
   EXPECT_THROW(model.evaluate(batches_of(data, 8)), UsageError);
 }
 
-TEST(BatchesThatFit, AskingTheHostForMoreMemoryThanThereIsIsAnErrorAndNotTheEnd) {
+TEST(BatchesThatFit, ExhaustingHostMemoryIsAnErrorNotACrash) {
   CpuDevice device(0, {available_cores().front()});
   const std::string message =
       message_of<MemoryError>([&] { device.allocate(std::size_t{1} << 45); });

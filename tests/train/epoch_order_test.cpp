@@ -1,5 +1,5 @@
-// An epoch is saved before it is validated, so that a validation that fails or is interrupted costs
-// nothing; a resumed run does what was left, once.
+// An epoch is saved before it is validated, so that a failed or interrupted validation loses
+// nothing; a resumed run does the rest exactly once.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -13,7 +13,7 @@ namespace {
 
 struct Killed {};
 
-// A run with callbacks that keep state, told by the path of its files.
+// A run with callbacks that keep state, with its files in `folder`.
 struct Training {
   explicit Training(const std::filesystem::path& where) : folder(where) {
     std::filesystem::create_directories(folder);
@@ -37,7 +37,7 @@ struct Training {
     return options;
   }
 
-  // Epochs, losses and metrics; the times differ from run to run.
+  // Epochs, losses and metrics, without the times, which differ from run to run.
   std::vector<std::string> log() const {
     std::vector<std::string> lines;
     std::ifstream file(folder / "log.csv");
@@ -48,11 +48,11 @@ struct Training {
   }
 
   std::filesystem::path folder;
-  std::map<std::int64_t, int> ends;  // how often each epoch ended
+  std::map<std::int64_t, int> ends;  // how many times each epoch ended
   std::function<void(Model&, std::int64_t, const Logs&)> on_epoch_trained = {};
 };
 
-// A rate that makes the validation loss go up and down.
+// A model with a learning rate that makes the validation loss go up and down.
 Sequential compiled_model() {
   Sequential model = make_dropout_model();
   CompileOptions options = with_adam();
@@ -63,9 +63,9 @@ Sequential compiled_model() {
 
 class StoppedAround : public ::testing::TestWithParam<int> {};
 
-// Parameter: which question after the steps of the second epoch finds the run killed or
-// interrupted; 0 is before its validation, later ones are between its batches.
-TEST_P(StoppedAround, AValidationGoesOnAsIfNothingHadBeen) {
+// Parameter: which call of options.interrupted after the steps of the second epoch kills or
+// interrupts the run; 0 is before the validation, later ones are between its batches.
+TEST_P(StoppedAround, AValidationTheRunContinuesUnchanged) {
   const TemporaryFolder folder;
   const Dataset batches = shuffled_batches(make_problem(100));
   const Problem rest = make_problem(60, 9);
@@ -110,7 +110,7 @@ TEST_P(StoppedAround, AValidationGoesOnAsIfNothingHadBeen) {
 
 INSTANTIATE_TEST_SUITE_P(Questions, StoppedAround, ::testing::Values(0, 1, 3));
 
-TEST(EpochOrder, ABadLabelDeepInTheValidationDataCostsNoEpoch) {
+TEST(EpochOrder, ABadLabelDeepInTheValidationDataLosesNoEpoch) {
   const TemporaryFolder folder;
   const Dataset batches = shuffled_batches(make_problem(100));
   Problem bad = make_problem(60, 9);
@@ -131,7 +131,7 @@ TEST(EpochOrder, ABadLabelDeepInTheValidationDataCostsNoEpoch) {
   EXPECT_TRUE(same_weights(expected, resumed));
 }
 
-TEST(EpochOrder, ValidationDataThatCannotBeUsedIsRefusedBeforeTheFirstStep) {
+TEST(EpochOrder, UnusableValidationDataIsRefusedBeforeTheFirstStep) {
   const Dataset batches = shuffled_batches(make_problem(64));
   const auto refused = [&](Tensor x, Tensor y) {
     Sequential model = compiled_model();
@@ -152,9 +152,9 @@ TEST(EpochOrder, ValidationDataThatCannotBeUsedIsRefusedBeforeTheFirstStep) {
   EXPECT_NE(refused(data.x, Tensor(DType::I32, {16, 2})), "no exception");
 }
 
-TEST(EpochOrder, AStopInTheMiddleOfAnEpochIsSavedAsBeforeItsEnd) {
+TEST(EpochOrder, AStopInTheMiddleOfAnEpochIsSavedAndResumed) {
   const TemporaryFolder folder;
-  const Dataset batches = shuffled_batches(make_problem(100));  // 7 steps an epoch
+  const Dataset batches = shuffled_batches(make_problem(100));  // 7 steps per epoch
   const Dataset validation = shuffled_batches(make_problem(40, 9));
   Training straight(folder / "straight");
   Sequential expected = compiled_model();
@@ -181,7 +181,7 @@ TEST(EpochOrder, AStopInTheMiddleOfAnEpochIsSavedAsBeforeItsEnd) {
   }
 }
 
-TEST(EpochOrder, WithStepsPerEpochAnInterruptedValidationGoesOnToo) {
+TEST(EpochOrder, WithStepsPerEpochAnInterruptedValidationContinuesToo) {
   const TemporaryFolder folder;
   const Dataset batches = shuffled_batches(make_problem(100));
   const Dataset validation = shuffled_batches(make_problem(40, 9));

@@ -40,7 +40,7 @@ TEST(Fit, TheSameSeedGivesTheSameBits) {
   EXPECT_FALSE(same_weights(models[0], other));
 }
 
-TEST(Fit, EpochsIsTheIndexOfTheLastEpochWhereInitialEpochIsGiven) {
+TEST(Fit, InitialEpochCountsTowardsEpochs) {
   const Problem data = make_problem(32);
   Sequential model = make_model();
   model.compile(with_adam());
@@ -117,7 +117,7 @@ TEST(Fit, ValidationSplitTakesTheLastSamplesBeforeShuffling) {
   EXPECT_TRUE(same_weights(split, given));
 }
 
-TEST(Fit, ValidationLeavesTheMetricsOfTheEpochAlone) {
+TEST(Fit, ValidationDoesNotChangeTheMetricsOfTheEpoch) {
   const Problem data = make_problem(64);
   const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(16);
   Sequential quiet = make_model();
@@ -133,7 +133,7 @@ TEST(Fit, ValidationLeavesTheMetricsOfTheEpochAlone) {
   EXPECT_EQ(history.series("loss"), expected.series("loss"));
 }
 
-TEST(Fit, StepsPerEpochGoesOnInTheDataWhereTheLastEpochStopped) {
+TEST(Fit, StepsPerEpochContinuesInTheDataWhereTheLastEpochStopped) {
   const Problem data = make_problem(64);
   const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(16);
   Sequential whole = make_model();
@@ -144,12 +144,12 @@ TEST(Fit, StepsPerEpochGoesOnInTheDataWhereTheLastEpochStopped) {
   const History history = halves.fit(batches, {.epochs = 2, .steps_per_epoch = 2});
   EXPECT_EQ(history.epochs.size(), 2u);
   EXPECT_TRUE(same_weights(whole, halves));
-  // And starts over where the data ends.
+  // And starts over when the data ends.
   EXPECT_EQ(halves.fit(batches, {.epochs = 1, .steps_per_epoch = 6}).steps, 6);
 }
 
-// Weights of 2 and 0 are as if samples stood twice and not at all, and leave the number of samples
-// as it is.
+// Weights of 2 and 0 act as if samples occurred twice and not at all, and keep the number of
+// samples unchanged.
 TEST(Fit, SampleWeightsEqualRepeatedSamples) {
   const Problem data = make_problem(32);
   std::vector<float> weights;
@@ -174,7 +174,7 @@ TEST(Fit, SampleWeightsEqualRepeatedSamples) {
   EXPECT_LT(largest_difference(weighted, repeated), 1e-4);
 }
 
-TEST(Fit, ClassWeightsEqualTheSampleWeightsOfTheirClasses) {
+TEST(Fit, ClassWeightsEqualSampleWeightsByClass) {
   const Problem data = make_problem(40);
   const std::map<std::int64_t, double> class_weight = {{0, 3.0}, {2, 0.5}};
   std::vector<float> weights;
@@ -215,7 +215,7 @@ TEST(Fit, RegularisationCountsOnceWhateverTheBatchSize) {
   EXPECT_NEAR(model.evaluate(data.x, data.y, {.batch_size = 7})["loss"], expected, 1e-5);
 }
 
-TEST(Fit, WeightedMetricsSeeTheWeightsAndOthersDoNot) {
+TEST(Fit, OnlyWeightedMetricsUseTheWeights) {
   const Problem data = make_problem(20);
   Sequential model = make_model();
   CompileOptions options = with_adam();
@@ -268,7 +268,7 @@ TEST(Fit, FrozenLayersKeepTheirWeights) {
   const std::vector<Tensor> after = model.weights();
   EXPECT_TRUE(before[0].same_bits(after[0]));
   EXPECT_FALSE(before[2].same_bits(after[2]));
-  // Compiled again with all of it trainable, the head's values stay and the base moves too.
+  // Compiled again with everything trainable, the head's values are kept and the base changes, too.
   base->set_trainable(true);
   model.compile(with_adam());
   EXPECT_TRUE(model.weights()[2].same_bits(after[2]));
@@ -276,7 +276,7 @@ TEST(Fit, FrozenLayersKeepTheirWeights) {
   EXPECT_FALSE(model.weights()[0].same_bits(after[0]));
 }
 
-TEST(Fit, TheReportSpeaksOfTheNodesAboveOnlyWhereItShowsSome) {
+TEST(Fit, TheReportMentionsTheNodesAboveOnlyIfItShowsSome) {
   History history;
   history.attribution.compute = 1;
   EXPECT_EQ(history.report().find("The nodes above"), std::string::npos);
@@ -285,7 +285,7 @@ TEST(Fit, TheReportSpeaksOfTheNodesAboveOnlyWhereItShowsSome) {
   EXPECT_NE(history.report().find("The nodes above"), std::string::npos);
 }
 
-TEST(Fit, TheReportDividesTheWholeTime) {
+TEST(Fit, TheReportAccountsForTheWholeTime) {
   const Problem data = make_problem(320);
   Sequential model = make_model();
   model.compile(with_adam());
@@ -302,7 +302,7 @@ TEST(Fit, TheReportDividesTheWholeTime) {
   }
 }
 
-TEST(Fit, SchedulesDecideTheRateThatIsLogged) {
+TEST(Fit, TheLoggedRateFollowsTheSchedule) {
   const Problem data = make_problem(32);
   Sequential model = make_model();
   CompileOptions options = with_adam();

@@ -66,7 +66,7 @@ TEST(Function, SeveralResultsComeBackInOrder) {
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results[0].values<float>()[1], 10.0f);
   EXPECT_EQ(results[1].values<float>()[0], 10.0f);
-  EXPECT_THROW(both(results[0], results[1]), UsageError);  // one result is asked for
+  EXPECT_THROW(both(results[0], results[1]), UsageError);  // operator() needs one result
   EXPECT_THROW(both.run({results[0]}), UsageError);
 }
 
@@ -86,7 +86,7 @@ TEST(Function, TakesFloatsForClassNumbersOnlyWhereTheyAreWhole) {
   }
 }
 
-// Two models that one function trains keep what they were before it, and share what it does.
+// Two models trained by one function keep their earlier values, and both are trained.
 TEST(Function, TrainsTwoModelsTogether) {
   const Problem data = make_problem(32);
   Sequential first({Dense({.units = 4, .activation = "relu", .name = "first"})});

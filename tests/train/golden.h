@@ -1,6 +1,5 @@
-// Trajectories that PyTorch has gone before (tests/golden/make_goldens.py): the same models from
-// the same weights over the same batches must have the same losses at every step and the same
-// weights after the last, through the whole path from layers to kernels.
+// Compares training with trajectories of PyTorch (tests/golden/make_goldens.py), through the whole
+// path from layers to kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -97,7 +96,7 @@ struct GoldenModel {
 inline const std::vector<GoldenModel> kModels = {
     {"mlp", mlp}, {"lenet", lenet}, {"resnet", resnet}};
 
-// The options are those of make_goldens.py.
+// The options must match those of make_goldens.py.
 struct GoldenOptimizer {
   std::string name;
   Optimizer (*make)();
@@ -150,8 +149,8 @@ inline double distance(const Tensor& a, const Tensor& b) {
   return std::sqrt(difference / size);
 }
 
-// The same model from the same weights over the same batches has the same losses at every step and
-// the same weights after the last.
+// Expects the same model, started from the same weights and trained on the same batches, to have
+// the same losses at every step and the same weights after the last.
 inline void expect_golden(const GoldenModel& model, const GoldenOptimizer& rule,
                           const KernelLibrary& library, Device& device) {
   const std::filesystem::path folder = LOCKSTEP_SOURCE_DIR "/tests/golden";

@@ -1,7 +1,7 @@
 // The golden trajectories on the CPU.
 #include <gtest/gtest.h>
 
-#include "kernels/joining_kernels.h"
+#include "kernels/fusing_kernels.h"
 #include "train/golden.h"
 
 namespace lockstep::golden {
@@ -12,7 +12,7 @@ struct GoldenLibrary {
   const KernelLibrary& (*get)();
 };
 const std::vector<GoldenLibrary> kLibraries = {
-    {"reference", reference_kernels}, {"cpu", cpu_kernels}, {"joined", joining_kernels}};
+    {"reference", reference_kernels}, {"cpu", cpu_kernels}, {"fused", fusing_kernels}};
 
 using GoldenCase = std::tuple<std::size_t, std::size_t, std::size_t>;  // indices into the lists
 class Golden : public ::testing::TestWithParam<GoldenCase> {};

@@ -1,4 +1,4 @@
-// What somebody who comes from Keras writes first.
+// Code that users of Keras write out of habit.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -9,7 +9,7 @@
 namespace lockstep::testing {
 namespace {
 
-// What is written to standard output while it lives.
+// Captures what is written to standard output during its lifetime.
 class Captured {
  public:
   Captured() : before_(std::cout.rdbuf(text_.rdbuf())) {}
@@ -45,7 +45,7 @@ TEST(Habits, CompileTakesNames) {
   EXPECT_EQ(a["sparse_categorical_accuracy"], a["accuracy"]);
 }
 
-TEST(Habits, CompileTakesThemByPlace) {
+TEST(Habits, CompileTakesThemByPosition) {
   const Problem data = make_problem(64);
   Sequential model = make_classifier();
   model.compile("sgd", "categorical_crossentropy", {"acc", "mse"});
@@ -54,7 +54,7 @@ TEST(Habits, CompileTakesThemByPlace) {
   EXPECT_TRUE(logs.has("acc") && logs.has("mse"));
 }
 
-TEST(Habits, AnUnknownNameSaysWhatThereIs) {
+TEST(Habits, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   Sequential model = make_classifier();
   EXPECT_NE(message_of<UsageError>([&] { model.compile("adamm", "mse"); }).find("rmsprop"),
             std::string::npos);
@@ -65,7 +65,7 @@ TEST(Habits, AnUnknownNameSaysWhatThereIs) {
       std::string::npos);
 }
 
-TEST(Habits, WideFloatsAndIntegersTrainAsFloatsDo) {
+TEST(Habits, DoublesAndIntegersTrainLikeFloats) {
   const Problem data = make_problem(96);
   const Tensor whole = data.x.cast(DType::I32);  // -1 to 3
   const auto train = [&](const Tensor& x, const Tensor& y) {
@@ -80,7 +80,7 @@ TEST(Habits, WideFloatsAndIntegersTrainAsFloatsDo) {
       same_weights(train(data.x.cast(DType::F64), labels.cast(DType::F64)), train(data.x, labels)));
   EXPECT_TRUE(same_weights(train(whole, data.y), train(whole.cast(DType::F32), labels)));
 
-  Sequential free = make_classifier();  // nothing says what it is fed
+  Sequential free = make_classifier();  // does not declare its input
   free.compile("adam", "sparse_categorical_crossentropy");
   free.fit(Dataset::from_tensor_slices({data.x.cast(DType::F64), data.y}).batch(32),
            {.verbose = 0});
@@ -102,14 +102,14 @@ TEST(Habits, FitShowsALinePerEpochUnlessToldOtherwise) {
   EXPECT_NE(lines.find("loss"), std::string::npos) << lines;
   EXPECT_NE(shown({.epochs = 1}).find("epoch 1/1"), std::string::npos);
   EXPECT_EQ(shown({.epochs = 2, .verbose = 0}), "");
-  // What a callback shows is not shown twice.
+  // With a progress callback, progress is not shown twice.
   std::ostringstream own;
   EXPECT_EQ(shown({.epochs = 1, .callbacks = {ProgressBar(own)}}), "");
   EXPECT_NE(own.str().find("epoch 1/1"), std::string::npos);
   EXPECT_THROW(shown({.verbose = 3}), UsageError);
 }
 
-TEST(Habits, EvaluateShowsItsResultWhereAsked) {
+TEST(Habits, EvaluateShowsItsResultOnRequest) {
   const Problem data = make_problem(64);
   Sequential model = make_classifier();
   model.compile("adam", "sparse_categorical_crossentropy", {"accuracy"});
@@ -156,7 +156,7 @@ TEST(Habits, FitTakesADistributedDataSet) {
   EXPECT_THROW(elsewhere.fit(strategy.distribute(samples.batch(16))), UsageError);
 }
 
-TEST(Habits, LogsPrint) {
+TEST(Habits, LogsCanBePrinted) {
   Logs logs;
   logs.set("loss", 0.31418);
   logs.set("accuracy", 0.875);

@@ -1,4 +1,4 @@
-// EarlyStopping and ReduceLROnPlateau do with the same logs what Keras's do (golden/callbacks.h).
+// EarlyStopping and ReduceLROnPlateau react to the same logs as Keras's do (golden/callbacks.h).
 #include <gtest/gtest.h>
 
 #include "golden/callbacks.h"
@@ -35,7 +35,7 @@ FitInfo monitored() {
   return info;
 }
 
-TEST(EarlyStopping, StopsAndRestoresAsKerasDoes) {
+TEST(EarlyStopping, StopsAndRestoresLikeKeras) {
   Numbered numbered;
   Model& model = numbered.model;
   for (std::size_t i = 0; i < kEarlyStoppingCases.size(); ++i) {
@@ -47,10 +47,10 @@ TEST(EarlyStopping, StopsAndRestoresAsKerasDoes) {
                                                 .baseline = c.baseline,
                                                 .restore_best_weights = c.restore_best_weights,
                                                 .start_from_epoch = c.start_from_epoch});
-    model.impl().stopping = false;
+    impl_of(model).stopping = false;
     callback->on_train_begin(model, monitored());
     std::size_t epochs = 0;
-    while (epochs < c.values.size() && !model.impl().stopping) {
+    while (epochs < c.values.size() && !impl_of(model).stopping) {
       numbered.set(static_cast<std::int64_t>(epochs));
       callback->on_epoch_end(model, static_cast<std::int64_t>(epochs), logs_of(c.values[epochs]));
       ++epochs;
@@ -61,25 +61,25 @@ TEST(EarlyStopping, StopsAndRestoresAsKerasDoes) {
   }
 }
 
-TEST(EarlyStopping, ABaselineThatIsNotReachedLeavesTheBestEpoch) {
-  // Falls slowly above the baseline: patience runs out, and the last improvement is kept.
+TEST(EarlyStopping, ABaselineThatIsNotReachedKeepsTheBestEpoch) {
+  // The loss falls slowly but stays above the baseline: patience runs out, and the best is kept.
   Numbered numbered;
   const CallbackRef callback = EarlyStopping(
       {.monitor = kMonitor, .patience = 3, .baseline = 0.5, .restore_best_weights = true});
   callback->on_train_begin(numbered.model, monitored());
-  numbered.model.impl().stopping = false;
+  impl_of(numbered.model).stopping = false;
   std::int64_t epoch = 0;
   for (const double loss : {1.0, 0.9, 0.8, 0.7, 0.75}) {
-    EXPECT_FALSE(numbered.model.impl().stopping) << "epoch " << epoch;
+    EXPECT_FALSE(impl_of(numbered.model).stopping) << "epoch " << epoch;
     numbered.set(epoch);
     callback->on_epoch_end(numbered.model, epoch++, logs_of(loss));
   }
-  EXPECT_TRUE(numbered.model.impl().stopping);
+  EXPECT_TRUE(impl_of(numbered.model).stopping);
   callback->on_train_end(numbered.model);
   EXPECT_EQ(numbered.get(), 3);
 }
 
-TEST(ReduceLROnPlateau, LowersTheRateAsKerasDoes) {
+TEST(ReduceLROnPlateau, LowersTheRateLikeKeras) {
   Numbered numbered;
   Model& model = numbered.model;
   for (std::size_t i = 0; i < kReduceLRCases.size(); ++i) {

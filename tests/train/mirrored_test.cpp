@@ -1,4 +1,4 @@
-// One model on several replicas: the same answer as on one.
+// One model on several replicas gives the same results as on one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ CompileOptions options(const Strategy& strategy, Optimizer optimizer = Adam()) {
           .seed = 3};
 }
 
-// Samples in a shuffled order, augmented by noise that follows the sample and not the replica, in
+// Shuffled samples, augmented with noise that depends on the sample and not on the replica, in
 // batches of 13: no number of replicas divides them, and the last one has 5.
 Dataset uneven_batches(const Samples& samples) {
   const RandomMapFunction noisy = [](const Element& sample, RandomSequence& random) {
@@ -134,14 +134,14 @@ TEST(Mirrored, PiecesThatFollowTheSpeedsGiveTheLossesOfEvenOnes) {
     const CallbackRef uneven =
         LambdaCallback({.on_batch_end = [&](Model& trained, std::int64_t step, const BatchLogs&) {
           if (balance == Balance::Even || step % 10 != 0) return;
-          // Says that the last replica is slower and slower.
-          const std::vector<Piece> pieces = trained.impl().balancer->split(16);
+          // Reports that the last replica gets slower and slower.
+          const std::vector<Piece> pieces = impl_of(trained).balancer->split(16);
           std::vector<double> seconds;
           for (std::size_t r = 0; r < pieces.size(); ++r) {
             const double each = r == 2 ? 1.0 + static_cast<double>(step) : 1.0;
             seconds.push_back(each * static_cast<double>(pieces[r].size()));
           }
-          for (int i = 0; i < 8; ++i) trained.impl().balancer->observe(pieces, seconds);
+          for (int i = 0; i < 8; ++i) impl_of(trained).balancer->observe(pieces, seconds);
         }});
     const History history =
         model.fit(batches, {.steps_per_epoch = 40, .callbacks = {seen.callback(), uneven}});
@@ -170,8 +170,8 @@ TEST(Mirrored, MoreBucketsThanCanBeUnderWayAtOnce) {
   expect_close(losses[0], losses[1], 1e-5);
 }
 
-// A bias for each place of a sample, (1, places): on a replica with one sample its gradient is
-// finished at another place in the graph than on the others.
+// A bias per position in a sample, (1, positions): on a replica with one sample, its gradient is
+// complete at another point of the graph than on the other replicas.
 class PlaceBias final : public LayerBase {
  public:
   std::string kind() const override { return "PlaceBias"; }
@@ -224,7 +224,7 @@ TEST(Mirrored, ReplicasWithoutSamplesTakePartAndAddNothing) {
   EXPECT_EQ(accuracies[1], accuracies[3]);
 }
 
-// Three samples a batch: a fourth replica has none, and the others have what they have without it.
+// Three samples per batch: a fourth replica has none and must not affect the others.
 TEST(Mirrored, BatchNormWithoutSamplesAddsNothing) {
   const Samples samples = make_samples(6);
   for (const bool synchronized : {false, true}) {
@@ -291,9 +291,10 @@ TEST(Mirrored, InitialWeightsAreThoseOfTheFirstReplica) {
     std::ranges::fill(target.values<float>(), 0.01f * static_cast<float>(++*calls));
   };
   Sequential model({Flatten(), Dense({.units = 4, .kernel_initializer = whimsical})});
-  model.compile(options(mirrored(3)));  // compares the replicas behind every step
+  const Strategy strategy = mirrored(3);
+  model.compile(options(strategy));  // compares the replicas after every step
   model.fit(Dataset::from_tensor_slices({samples.x, samples.y}).batch(8), {.epochs = 2});
-  EXPECT_GE(*calls, 3);
+  EXPECT_GE(*calls, impl_of(strategy).world->local_size());
 }
 
 TEST(Mirrored, RegularisationCountsOnce) {
@@ -313,7 +314,7 @@ TEST(Mirrored, MovingStatisticsAreTheMeanOverTheReplicas) {
   Sequential model = make();
   model.compile(options(mirrored(2), SGD({.learning_rate = 0.0})));
   model.fit(Dataset::from_tensor_slices({samples.x, samples.y}).batch(8), {});
-  // With momentum 0 the moving mean of a replica is that of its four samples.
+  // With momentum 0 the moving mean of a replica is the mean of its four samples.
   double mean = 0;
   for (float value : samples.x.values<float>()) mean += value;
   mean /= static_cast<double>(samples.x.elements());
@@ -371,7 +372,7 @@ TEST(Mirrored, AnErrorOfOneReplicaNamesItAndLeavesTheModelAsItWas) {
     EXPECT_NE(std::string(error.what()).find("99"), std::string::npos) << error.what();
   }
   EXPECT_EQ(weights_of(model), before);
-  model.fit(good, {});  // the replicas go on
+  model.fit(good, {});  // the replicas still work
   EXPECT_NE(weights_of(model), before);
 }
 
@@ -390,11 +391,11 @@ TEST(Mirrored, EveryReplicasTimeIsDividedWholly) {
     EXPECT_GT(a.communication + a.wait, 0.0);
     samples_seen += replica.samples;
   }
-  // Host is what is left of the whole call; within the steps themselves nothing may be left: what
-  // was recorded there, span by span, is the wall time of the steps.
+  // Host time is the unexplained rest of the whole call. Within a step nothing may be unexplained:
+  // the recorded spans must add up to its wall time.
   for (const Track* track : model.recorder().tracks()) {
     if (track->name() != "replica 0" && track->name() != "replica 1") continue;
-    std::vector<double> covered;  // of each step; the median, since a thread may lose its core
+    std::vector<double> covered;  // per step; the median counts, since a thread may lose its core
     double recorded = 0;
     std::int64_t asked = 0;
     for (const Span& span : track->spans()) {
@@ -455,7 +456,7 @@ TEST(Mirrored, TheReportNamesASlowReplica) {
 }
 
 TEST(Mirrored, ReplicasGoOnBehindAnErrorOfOne) {
-  const MirroredStrategy strategy = mirrored(4);
+  const Strategy strategy = mirrored(4);
   Function take = strategy.function([](const ReplicaContext& context, Value table, Value index) {
     return context.all_reduce(ReduceOp::Sum, reduce_sum(gather(table, index)));
   });

@@ -1,4 +1,4 @@
-// The next pass over the data begins while the last batches of the one before are trained on.
+// The next pass over the data begins while training still uses the last batches of the current one.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -16,7 +16,7 @@ using testing::make_problem;
 constexpr std::int64_t kSamples = 160;
 constexpr std::int64_t kBatch = 4;
 
-// Counts samples as they are made, pass by pass.
+// Notes whether samples of a later pass have been computed.
 class Made {
  public:
   void add(std::uint64_t pass) {
@@ -24,7 +24,7 @@ class Made {
     if (pass > 0) later_ = true;
     changed_.notify_all();
   }
-  // Whether samples of a later pass were made; waits a moment for it.
+  // Whether samples of a later pass were computed; waits for them for a moment.
   bool later() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::milliseconds(50), [&] { return later_; });
@@ -58,8 +58,8 @@ TEST(NextPass, BeginsBeforeTheLastBatchesAreTrainedOn) {
   EXPECT_TRUE(early);
 }
 
-// A later pass that nobody trains on any more does nothing that shows.
-TEST(NextPass, OfTrainingThatStopsIsForgotten) {
+// A pass that was started early but is not used for training has no visible effect.
+TEST(NextPass, IsDiscardedIfTrainingStops) {
   const auto data = make_problem(kSamples);
   const Dataset batches =
       Dataset::from_tensor_slices({data.x, data.y}).batch(kBatch).prefetch(kSamples / kBatch);

@@ -1,4 +1,4 @@
-// FitOptions::on_nan: what fit does about losses that are not finite, and that it says so at once.
+// FitOptions::on_nan: what fit does about losses that are not finite, and that it warns at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace lockstep::testing {
 namespace {
 
-// 8 steps an epoch, one sample of the sixth of which is NaN.
+// 8 steps per epoch; one sample of the sixth step is NaN.
 Problem with_a_nan() {
   Problem data = make_problem(64);
   data.x.values<float>()[45 * kFeatures] = std::numeric_limits<float>::quiet_NaN();
@@ -44,14 +44,14 @@ struct Heard {
         {.on_epoch_end = [this](Model&, std::int64_t, const Logs&) { ++ends; },
          .on_batch_end = [this](Model&, std::int64_t step, const BatchLogs&) { last = step; },
          .on_warning = [this](Model&, const std::string& text) { warnings.push_back(text); },
-         .looks_at_model = false});
+         .needs_sync = false});
   }
   std::vector<std::string> warnings;
   std::int64_t last = -1;
   int ends = 0;
 };
 
-TEST(OnNaN, ContinueGoesOnAndSaysItOnce) {
+TEST(OnNaN, ContinueKeepsTrainingAndWarnsOnce) {
   Heard heard;
   Sequential model = compiled_model();
   const History history =
@@ -89,14 +89,14 @@ TEST(OnNaN, StopEndsAtTheStepAndKeepsTheLastGoodCheckpoint) {
   EXPECT_TRUE(all_finite(good));
 }
 
-TEST(OnNaN, RestoreGoesBackToAGoodStateAndOnWithHalfTheRate) {
+TEST(OnNaN, RestoreGoesBackToAGoodStateAndHalvesTheRate) {
   Heard heard;
   Sequential model = compiled_model();
   const History history =
       model.fit(batches_of(with_a_nan()),
                 {.epochs = 3, .callbacks = {heard.callback()}, .on_nan = OnNaN::Restore});
   EXPECT_EQ(history.failure, "");
-  EXPECT_EQ(history.restores, 3);  // the sample comes once an epoch
+  EXPECT_EQ(history.restores, 3);  // the sample comes once per epoch
   EXPECT_EQ(history.steps, 24);
   EXPECT_EQ(heard.ends, 3);
   EXPECT_TRUE(all_finite(model));
@@ -108,7 +108,7 @@ TEST(OnNaN, RestoreGoesBackToAGoodStateAndOnWithHalfTheRate) {
       << heard.warnings[0];
 }
 
-TEST(OnNaN, RestoreStopsWhereItDoesNotHelp) {
+TEST(OnNaN, RestoreStopsIfItDoesNotHelp) {
   Problem data = make_problem(64);
   std::ranges::fill(data.x.values<float>(), std::numeric_limits<float>::quiet_NaN());
   Sequential model = compiled_model();
@@ -125,7 +125,7 @@ CompileOptions in_half_precision() {
   return options;
 }
 
-TEST(OnNaN, OverflowsAtTheLeastLossScaleAreSaidWhenTheyHappenAndEndTraining) {
+TEST(OnNaN, OverflowsAtTheLeastLossScaleAreReportedAtOnceAndEndTraining) {
   Problem data = make_problem(400);
   std::ranges::fill(data.x.values<float>(), 60000.0f);  // its products overflow in 16 bits
   const Dataset batches = batches_of(data);
@@ -135,7 +135,7 @@ TEST(OnNaN, OverflowsAtTheLeastLossScaleAreSaidWhenTheyHappenAndEndTraining) {
   const History history =
       model.fit(batches, {.epochs = 3, .callbacks = {heard.callback()}, .on_nan = OnNaN::Stop});
   EXPECT_NE(history.failure.find("least loss scale, 1"), std::string::npos) << history.failure;
-  EXPECT_LT(history.steps, 50);  // of the first epoch
+  EXPECT_LT(history.steps, 50);  // within the first epoch
   EXPECT_GE(history.overflowed_steps, 16);
   ASSERT_EQ(heard.warnings.size(), 2u);
   EXPECT_NE(heard.warnings[0].find("gradients overflow in 16 bits"), std::string::npos)
@@ -147,7 +147,7 @@ TEST(OnNaN, OverflowsAtTheLeastLossScaleAreSaidWhenTheyHappenAndEndTraining) {
   const History all = other.fit(batches, {.epochs = 2, .callbacks = {going_on.callback()}});
   EXPECT_EQ(all.steps, 100);
   EXPECT_EQ(all.failure, "");
-  EXPECT_EQ(going_on.warnings.size(), 2u);  // once an epoch
+  EXPECT_EQ(going_on.warnings.size(), 2u);  // once per epoch
 }
 
 // The loss of a step that the loss scale skipped stays in the metrics until the epoch ends.
@@ -156,7 +156,7 @@ TEST(OnNaN, RestoreKeepsGoodStatesAfterALossThatTheLossScaleMadeHarmless) {
   Problem data = make_problem(8 * kSteps);
   const std::span<float> x = data.x.values<float>();
   x[5 * 8 * kFeatures] = std::numeric_limits<float>::quiet_NaN();
-  std::ranges::fill(x.subspan(600 * 8 * kFeatures), 60000.0f);  // trouble to go back from
+  std::ranges::fill(x.subspan(600 * 8 * kFeatures), 60000.0f);  // makes it restore a state
   Heard heard;
   Sequential model = make_model();
   model.compile(in_half_precision());
@@ -170,7 +170,7 @@ TEST(OnNaN, RestoreKeepsGoodStatesAfterALossThatTheLossScaleMadeHarmless) {
   EXPECT_TRUE(late) << fmt::format("{}", fmt::join(heard.warnings, "\n"));
 }
 
-TEST(OnNaN, TheProgressLineWarnsAndPrintsLargeNumbersShort) {
+TEST(OnNaN, TheProgressLineWarnsAndAbbreviatesLargeNumbers) {
   std::ostringstream out;
   Sequential model = compiled_model();
   Problem data = with_a_nan();

@@ -1,11 +1,13 @@
-// Whether the steps of a plan that touch the same memory have an order on a device of several
-// streams: who waits for whom is noted while a training step is recorded, and any two steps are
-// compared. Nothing is computed.
+// Instructions of a plan that touch the same memory must be ordered on a device with several
+// streams. The waits are logged while a training step is captured, and every pair of instructions
+// is compared. Nothing is computed.
 #include <cstdlib>
 #include <map>
 
 #include <gtest/gtest.h>
 
+#include "lockstep/distribute/bucket.h"
+#include "lockstep/distribute/place.h"
 #include "lockstep/graph/ops/state.h"
 #include "train/golden.h"
 
@@ -23,8 +25,8 @@ struct Touched {
   }
 };
 
-// A step that was issued: to which stream, as its how manieth, and how many of each stream were
-// over when it started.
+// An issued instruction: its stream, its number in that stream, and how many instructions of each
+// stream are complete before it starts.
 struct Issued {
   std::string what;
   std::vector<Touched> touched;
@@ -44,11 +46,8 @@ class NotingDevice final : public Device {
    public:
     NotingStream(NotingDevice& device, int number) : device_(device), number_(number) {}
     void synchronize() override {}
-    void wait_for(Stream& other) override {
-      for (const auto& [stream, count] : static_cast<NotingStream&>(other).over_) {
-        over_[stream] = std::max(over_[stream], count);
-      }
-    }
+    void wait_for(Stream& other) override { take_over(static_cast<NotingStream&>(other).over_); }
+    void wait_for(Event& event) override;
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
       note("copy", {{from, bytes, false}, {to, bytes, true}});
     }
@@ -72,13 +71,26 @@ class NotingDevice final : public Device {
       over_[number_] = number;
     }
 
+    const std::map<int, int>& over() const { return over_; }
+
    private:
+    void take_over(const std::map<int, int>& others) {
+      for (const auto& [stream, count] : others) over_[stream] = std::max(over_[stream], count);
+    }
     struct Nothing final : Recording {
       void launch(Stream&) override {}
     };
     NotingDevice& device_;
     const int number_;
     std::map<int, int> over_;  // by stream
+  };
+
+  struct NotingEvent final : Event {
+    void record(Stream& stream) override { over = static_cast<NotingStream&>(stream).over(); }
+    bool reached() override { return true; }
+    void wait() override {}
+    double ms_since(const Event&) override { return 0; }
+    std::map<int, int> over;  // by stream
   };
 
   DeviceKind kind() const override { return DeviceKind::Cuda; }
@@ -88,9 +100,9 @@ class NotingDevice final : public Device {
     streams_.push_back(stream.get());
     return stream;
   }
-  std::unique_ptr<Event> make_event(bool timed) override { return host().make_event(timed); }
-  void enter() override {}
-  void settle() override {}
+  std::unique_ptr<Event> make_event(bool) override { return std::make_unique<NotingEvent>(); }
+  void make_current() override {}
+  void pin_thread() override {}
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     host().copy(to, from, bytes);
   }
@@ -110,7 +122,11 @@ class NotingDevice final : public Device {
   std::vector<Issued> issued_;
 };
 
-// Says what a node touches, in place of computing it.
+void NotingDevice::NotingStream::wait_for(Event& event) {
+  take_over(static_cast<NotingEvent&>(event).over);
+}
+
+// Logs the memory that a node touches instead of computing it.
 class NotingKernel final : public Kernel {
  public:
   NotingKernel(const KernelCall& call, std::size_t workspace)
@@ -151,12 +167,12 @@ class NotingKernel final : public Kernel {
   std::vector<Touched> outputs_;
 };
 
-// Says which memory it adds up.
+// Logs the memory that a collective touches.
 class NotingSum final : public Collective {
  public:
   explicit NotingSum(std::span<std::byte> data) : data_(data) {}
   void start() override {}
-  bool advance() override { return true; }
+  bool poll() override { return true; }
   void await_ranks() override {}
   void finish() override {}
   void issue(Stream& stream) override {
@@ -173,7 +189,7 @@ class NotingRank final : public Communicator {
   explicit NotingRank(bool on_one_device) : on_one_device_(on_one_device) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
-  int most_under_way() const override { return 1; }
+  int max_in_flight() const override { return 1; }
   std::unique_ptr<Collective> all_reduce(std::span<std::byte> data, DType) override {
     return std::make_unique<NotingSum>(data);
   }
@@ -186,14 +202,16 @@ class NotingRank final : public Communicator {
   std::unique_ptr<Collective> broadcast(std::span<std::byte> data, int) override {
     return std::make_unique<NotingSum>(data);
   }
-  void abort(const std::string&) override {}
+  SumOrder sum_order() const override { return SumOrder::RankOrder; }
+  void abort(const Failure&) override {}
   bool on_one_device() const override { return on_one_device_; }
 
  private:
   bool on_one_device_;
 };
 
-// For every op one with as much workspace. The more of it, the more steps wait for one another.
+// One kernel per op, all with this much workspace. A workspace makes more instructions wait for one
+// another.
 template <std::size_t kWorkspace>
 KernelLibrary noting_kernels() {
   KernelLibrary library;
@@ -223,20 +241,26 @@ void expect_ordered(const std::vector<Issued>& issued) {
   }
 }
 
-// What is issued for a training step, and how many streams it takes.
+// The instructions issued for a training step, and the number of streams.
 struct Recorded {
   NotingDevice device;
   int streams = 0;
 
+  // `bucket_bytes`: size of the gradient buckets; 0: one all-reduce of all gradients.
   Recorded(const GoldenModel& model, const GoldenOptimizer& rule, const KernelLibrary& library,
-           const ExecutorOptions& options = {}) {
+           const ExecutorOptions& options = {}, std::size_t bucket_bytes = 0) {
     const std::shared_ptr<Network> network = model.make();
     const ValueType x = {DType::F32, model.name == "mlp" ? Shape{8, 20} : Shape{4, 8, 8, 3}};
     Graph graph = trace(*network, rule.make(), x, {DType::I32, {x.shape[0]}});
+    if (bucket_bytes > 0) {
+      const BucketSizes sizes{.first_bytes = bucket_bytes, .bytes = bucket_bytes};
+      PlacePass({.ranks = 2}).run(graph);
+      BucketPass({.ranks = 2, .sizes = sizes}).run(graph);
+    }
     optimize(graph, library);
     State state(device, 0);
     const Executor executor(make_plan(std::move(graph), library), library, state, options);
-    EXPECT_GE(device.issued().size(), executor.plan().steps.size());
+    EXPECT_GE(device.issued().size(), executor.plan().instructions.size());
     streams = std::ranges::max(device.issued(), {}, &Issued::stream).stream + 1;
     expect_ordered(device.issued());
   }
@@ -257,11 +281,14 @@ TEST_P(Order, StepsThatTouchTheSameMemoryHaveOne) {
 TEST_P(Order, SumsOverReplicasHaveOneToo) {
   const auto [model, rule] = GetParam();
   const KernelLibrary library = noting_kernels<0>();
-  for (const bool on_one_device : {false, true}) {
+  // One all-reduce of all gradients, and one bucket per gradient, which releases memory earlier.
+  for (const auto& [on_one_device, bucket_bytes] :
+       {std::pair{false, 0}, std::pair{true, 0}, std::pair{false, 1}, std::pair{true, 1}}) {
     NotingRank rank(on_one_device);
     Recorder recorder;
     const Recorded recorded(kModels[model], kOptimizers[rule], library,
-                            {.recorder = &recorder, .compute_comm = &rank, .gradient_comm = &rank});
+                            {.recorder = &recorder, .compute_comm = &rank, .gradient_comm = &rank},
+                            static_cast<std::size_t>(bucket_bytes));
     const auto is_sum = [](const Issued& each) { return each.what == "sum"; };
     const std::vector<Issued>& issued = recorded.device.issued();
     const auto sum = std::ranges::find_if(issued, is_sum);

@@ -1,4 +1,4 @@
-// What the parts of an attribution add up to.
+// The sum of the parts of an attribution.
 #pragma once
 
 #include "lockstep/train/history.h"

@@ -1,10 +1,10 @@
-// Training in mixed precision: close to f32, the same on every number of replicas, and to be
-// stopped and gone on with.
+// Training in mixed precision: close to f32, the same on any number of replicas, and resumable.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/plan/plan.h"
 #include "temporary_folder.h"
 #include "train/problem.h"
 #include "train/replica_runs.h"
@@ -19,7 +19,7 @@ CompileOptions in_precision(const std::string& precision, LossScaleOptions loss_
   return options;
 }
 
-// A scale that overflows f16 for some steps, and grows into it again and again.
+// A scale that overflows f16 for some steps, and again whenever it has grown.
 constexpr LossScaleOptions kWild{.initial = 4294967296.0, .growth_steps = 3};
 
 Sequential make_lenet() {
@@ -54,17 +54,17 @@ std::vector<double> losses_of(Model model, const CompileOptions& options, const 
   return losses.losses;
 }
 
-// What rounding to a precision changes a number by, relative to it, at most.
+// The largest relative rounding error of a precision.
 double unit_of(const std::string& precision) {
   return precision == "mixed_float16" ? std::ldexp(1.0, -11) : std::ldexp(1.0, -8);
 }
 
 class InMixedPrecision : public ::testing::TestWithParam<std::string> {
  protected:
-  // Every step's loss is close to that of f32, by the largest of them. The first sees the forward
-  // pass alone, whose roundings nearly average out over a batch: half a unit. What later ones see
-  // was rounded twice, what it read and what it gave, in each of the model's products forward and
-  // backward; so many independent errors of a unit add up to the root of their number.
+  // Expects every step's loss to be close to that of f32, relative to the largest. The first loss
+  // only depends on the forward pass, whose rounding errors nearly average out over a batch: half a
+  // unit. For later ones, the inputs and outputs of each of the model's products were rounded,
+  // forward and backward; n independent errors of a unit add up to sqrt(n) units.
   static void expect_close_to_f32(const std::function<Model()>& make, const Dataset& batches,
                                   std::int64_t epochs, int products,
                                   const Optimizer& optimizer = Adam({.learning_rate = 0.01})) {
@@ -104,13 +104,13 @@ TEST_P(InMixedPrecision, LeNetTrainsAsInF32) {
 
 TEST_P(InMixedPrecision, AResNetTrainsAsInF32) {
   const Samples data = make_samples(96);
-  // Plain descent: Adam divides tiny gradients by their own size, and rounding with them.
+  // Plain gradient descent: Adam divides tiny gradients by their size, which amplifies rounding.
   expect_close_to_f32([] { return make_resnet(); },
                       Dataset::from_tensor_slices({data.x, data.y}).batch(24), 4, /*products=*/8,
                       SGD({.learning_rate = 0.05}));
 }
 
-TEST_P(InMixedPrecision, ThePlanIsInSixteenBitsAndVariablesPredictionsAndLossesAreF32) {
+TEST_P(InMixedPrecision, ThePlanUsesSixteenBitsAndVariablesPredictionsAndLossesF32) {
   const Samples data = make_samples(32);
   Model model = make_resnet();
   model.compile(in_precision(GetParam()));
@@ -126,13 +126,13 @@ TEST_P(InMixedPrecision, ThePlanIsInSixteenBitsAndVariablesPredictionsAndLossesA
   EXPECT_NE(text.find(type), std::string::npos) << text;
 }
 
-// Half of what lies between the forward and the backward pass.
+// Values kept from the forward to the backward pass take half the memory.
 TEST_P(InMixedPrecision, ActivationsTakeLessMemory) {
   const auto largest_value = [](const std::string& precision) {
     Sequential model = make_lenet();
     model.compile(in_precision(precision));
     const Plan& plan = model.training_plan({{DType::F32, {64, 12, 12, 1}}}, {DType::I32, {64}});
-    std::size_t most = 0;  // of what is pooled: f32 never writes the convolutions' own results
+    std::size_t most = 0;  // of pooled values: f32 never stores the convolutions' results
     for (const Node& node : plan.graph.nodes()) {
       const bool pools = node.op == Op::MaxPool || is_pooled(node.attrs);
       if (pools) most = std::max(most, plan.graph.bytes(node.outputs[0]));
@@ -142,7 +142,7 @@ TEST_P(InMixedPrecision, ActivationsTakeLessMemory) {
   EXPECT_LE(2 * largest_value(GetParam()), largest_value("float32"));
 }
 
-TEST_P(InMixedPrecision, AStepOfTheUsersOwnEqualsFit) {
+TEST_P(InMixedPrecision, ACustomStepEqualsFit) {
   const Problem data = make_problem(48);
   const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(16);
   Sequential fitted = make_model();
@@ -169,7 +169,7 @@ TEST_P(InMixedPrecision, AStepOfTheUsersOwnEqualsFit) {
   EXPECT_TRUE(same_weights(fitted, model));
 }
 
-TEST(Precision, AnUnknownOneIsRefusedWithTheNames) {
+TEST(Precision, AnUnknownOneIsRefusedWithTheKnownNames) {
   Sequential model = make_model();
   const std::string message =
       message_of<UsageError>([&] { model.compile(in_precision("float16")); });
@@ -199,7 +199,7 @@ TEST(LossScaling, OverflowSkipsStepsAndHalvesUntilTheModelTrains) {
     EXPECT_TRUE(model.weights()[i].same_bits(before[i]));
   }
   EXPECT_EQ(model.step(), 1);
-  EXPECT_EQ(model.learning_rate(), 0.01);  // no iteration was made
+  EXPECT_EQ(model.learning_rate(), 0.01);  // the step did not count as an iteration
 
   const History rest = model.fit(batches, {.epochs = 8});
   EXPECT_GT(rest.overflowed_steps, 3);
@@ -223,14 +223,14 @@ TEST(LossScaling, OtherPrecisionsHaveNone) {
   }
 }
 
-// One sample of the third batch weighs so much that its gradients leave f16, on the replica that
-// has it. The strategy compares all variables of the replicas, the scale among them, behind every
-// step.
-TEST(LossScaling, ReplicasDecideAlikeAndAsOneDoes) {
+// One sample of the third batch has such a large weight that its gradients overflow f16, on the
+// replica that has it. The strategy compares all variables of the replicas, including the scale,
+// after every step.
+TEST(LossScaling, ReplicasDecideAlikeAndLikeOne) {
   Samples data = make_samples(90);
   data.weight.values<float>()[45] = 1e8F;
   const Dataset batches =
-      Dataset::from_tensor_slices({data.x, data.y, data.weight}).batch(20);  // the last one has 10
+      Dataset::from_tensor_slices({data.x, data.y, data.weight}).batch(20);  // the last has 10
   const auto run = [&](int replicas, std::vector<double>& losses) {
     CompileOptions options = in_precision("mixed_float16", {.initial = 256, .growth_steps = 4});
     if (replicas > 1) options.strategy = mirrored(replicas);
@@ -243,15 +243,15 @@ TEST(LossScaling, ReplicasDecideAlikeAndAsOneDoes) {
   };
   std::vector<double> one;
   const auto alone = run(1, one);
-  // Halved in every epoch, and doubled between two of them: two steps behind, and two before.
+  // Halved in every epoch, and doubled in between, after four good steps.
   EXPECT_EQ(alone, std::pair(std::int64_t{4}, std::optional(128.0)));
   for (const int replicas : {2, 3}) {
     std::vector<double> several;
     EXPECT_EQ(run(replicas, several), alone) << replicas;
     ASSERT_EQ(several.size(), one.size());
     for (std::size_t i = 0; i < one.size(); ++i) {
-      // The first gradients are of the same weights; then each replica rounds its own sums, in
-      // the four products forward and backward, and Adam carries that on over the steps.
+      // The first loss is of the same weights; then each replica rounds its sums in the four
+      // products, forward and backward, and Adam carries the errors from step to step.
       const double units = i == 0 ? 0.01 : 4.0 * std::sqrt(4.0 * 4);
       EXPECT_NEAR(several[i], one[i], units * unit_of("mixed_float16") * std::max(1.0, one[i]))
           << i;
@@ -259,9 +259,9 @@ TEST(LossScaling, ReplicasDecideAlikeAndAsOneDoes) {
   }
 }
 
-TEST(LossScaling, ARunGoesOnFromACheckpointWithTheSameBits) {
+TEST(LossScaling, ARunResumesBitForBit) {
   const TemporaryFolder folder;
-  const Dataset batches = shuffled_batches(make_problem(100));  // 7 steps an epoch
+  const Dataset batches = shuffled_batches(make_problem(100));  // 7 steps per epoch
   const auto compiled = [&] {
     Sequential model = make_dropout_model();
     model.compile(in_precision("mixed_float16", kWild));

@@ -1,4 +1,4 @@
-// A small problem that the tests of this room train on: points around class centres.
+// A small problem for the tests in this folder: points around class centres.
 #pragma once
 
 #include <vector>
@@ -39,7 +39,7 @@ inline Dataset shuffled_batches(const Problem& data, std::int64_t size = 16) {
       .prefetch();
 }
 
-// Saves and stops behind a step, counted from the beginning of training.
+// Saves and stops after a step, counted from the beginning of training.
 inline CallbackRef save_and_stop(std::int64_t step, const std::filesystem::path& file) {
   return LambdaCallback({.on_batch_end = [=](Model& model, std::int64_t, const BatchLogs&) {
     if (model.step() != step) return;

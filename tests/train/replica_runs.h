@@ -1,5 +1,5 @@
-// What the tests of several replicas share: strategies of n logical CPUs, and models whose losses
-// are followed step by step.
+// Helpers for tests with several replicas: strategies of n logical CPUs, samples, and a record of
+// the losses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,12 +10,17 @@
 
 #include "lockstep/base/random.h"
 #include "lockstep/lockstep.h"
+#include "train/worker.h"
 
 namespace lockstep::testing {
 
-inline MirroredStrategy mirrored(int replicas, MirroredOptions options = {}) {
-  for (int r = 0; r < replicas; ++r) options.devices.push_back("cpu:" + std::to_string(r));
+// Replicas on as many logical CPUs. Where the test runs as one of several workers, this one has a
+// part of them.
+inline Strategy mirrored(int replicas, MirroredOptions options = {}) {
   options.check_replicas_every = 1;
+  const TestWorker* const worker = TestWorker::current();
+  if (worker != nullptr && replicas > 1) return worker->strategy(replicas, options);
+  for (int r = 0; r < replicas; ++r) options.devices.push_back("cpu:" + std::to_string(r));
   return MirroredStrategy(options);
 }
 
@@ -23,7 +28,7 @@ struct Samples {
   Tensor x, y, weight;
 };
 
-// Images of noise with a bright patch whose place is the class; weights between 0.5 and 1.5.
+// Images of noise with a bright patch whose position is the class; weights between 0.5 and 1.5.
 inline Samples make_samples(std::int64_t count, std::int64_t side = 12, std::int64_t classes = 4) {
   RandomSequence random(7, 3);
   Samples samples{Tensor(DType::F32, {count, side, side, 1}), Tensor(DType::I32, {count}),
@@ -41,7 +46,7 @@ inline Samples make_samples(std::int64_t count, std::int64_t side = 12, std::int
   return samples;
 }
 
-// Adds up the loss of every step.
+// Records the loss of every step.
 struct LossesOf {
   std::vector<double> losses;
   CallbackRef callback() {

@@ -1,4 +1,4 @@
-// What a report says of a History, and what it keeps to itself.
+// What the report of a History mentions, and what it does not.
 #include <gtest/gtest.h>
 
 #include "temporary_folder.h"
@@ -8,7 +8,7 @@
 namespace lockstep::testing {
 namespace {
 
-// A run of 1000 steps in 100 s that computed all the time but for what the test takes from it.
+// A run of 1000 steps in 100 s, of which the given parts are not computation.
 History run_of(Attribution parts) {
   History history;
   history.steps = 1000;
@@ -23,7 +23,7 @@ bool says(const std::string& report, std::string_view what) {
   return report.find(what) != std::string::npos;
 }
 
-TEST(Report, AStartThatTakesMostOfTheTimeGetsNoAdviceOnBatches) {
+TEST(Report, ALongStartGetsNoAdviceOnBatches) {
   History history = run_of({.start = 0.7});
   for (const bool program : {false, true}) {
     const std::string report = history.report({.program = program});
@@ -36,7 +36,7 @@ TEST(Report, AStartThatTakesMostOfTheTimeGetsNoAdviceOnBatches) {
   EXPECT_FALSE(says(history.report(), "The start (planning")) << history.report();
 }
 
-TEST(Report, TellsThatShapesOfBatchesHadToBePlanned) {
+TEST(Report, MentionsThatManyBatchShapesWerePlanned) {
   History history = run_of({.start = 0.4});
   history.planned = 9;
   EXPECT_TRUE(says(history.report(), "9 steps were planned")) << history.report();
@@ -44,7 +44,7 @@ TEST(Report, TellsThatShapesOfBatchesHadToBePlanned) {
   EXPECT_FALSE(says(history.report(), "steps were planned")) << history.report();
 }
 
-TEST(Report, ALargerBatchIsForTimeBetweenKernelsNotForCallbacks) {
+TEST(Report, SuggestsALargerBatchForTimeBetweenKernelsNotForCallbacks) {
   History history = run_of({.host = 0.4});
   EXPECT_TRUE(says(history.report(), "40% of the time was spent between kernels: a larger batch"));
   EXPECT_TRUE(says(history.report({.program = true}), "(--batch-per-replica)"));
@@ -57,7 +57,7 @@ TEST(Report, ALargerBatchIsForTimeBetweenKernelsNotForCallbacks) {
   EXPECT_FALSE(says(history.report(), "larger batch")) << history.report();
 }
 
-TEST(Report, AdviceOnSavingAndValidatingIsForTheirOwnTime) {
+TEST(Report, GivesAdviceOnSavingAndValidatingIfTheyTakeLong) {
   EXPECT_TRUE(says(run_of({.checkpoint = 0.3}).report(), "Saving took 30%"));
   EXPECT_TRUE(says(run_of({.checkpoint = 0.3}).report(), "every_steps"));
   EXPECT_TRUE(says(run_of({.checkpoint = 0.3}).report({.program = true}), "--steps"));
@@ -68,7 +68,7 @@ TEST(Report, AdviceOnSavingAndValidatingIsForTheirOwnTime) {
   EXPECT_TRUE(says(both, "goes into computation")) << both;
 }
 
-TEST(Report, SpeaksOfFlagsToThoseWhoRunTheProgram) {
+TEST(Report, NamesFlagsToUsersOfTheProgram) {
   History history = run_of({.communication = 0.2, .input = 0.2});
   history.first_non_finite_step = 12;
   history.overflowed_steps = 324;
@@ -93,7 +93,7 @@ TEST(Report, SpeaksOfFlagsToThoseWhoRunTheProgram) {
   EXPECT_FALSE(says(cpp, "--")) << cpp;
 }
 
-TEST(Report, DoesNotOfferABalanceThatIsOn) {
+TEST(Report, DoesNotSuggestABalanceThatIsOn) {
   History history = run_of({});
   history.replicas = {{.device = "cpu:0", .attribution = {.compute = 0.6, .wait = 0.4}},
                       {.device = "cpu:1", .attribution = {.compute = 1.0}}};
@@ -103,7 +103,7 @@ TEST(Report, DoesNotOfferABalanceThatIsOn) {
   EXPECT_FALSE(says(report, "balance")) << report;
 }
 
-TEST(Report, StartValidationAndSavingArePartsOfTheirOwn) {
+TEST(Report, StartValidationAndSavingAreSeparateParts) {
   const TemporaryFolder folder;
   const Problem data = make_problem(100);
   const Dataset batches =
@@ -124,7 +124,7 @@ TEST(Report, StartValidationAndSavingArePartsOfTheirOwn) {
   EXPECT_GT(whole.attribution.validation, 0.0);
   EXPECT_GT(whole.attribution.checkpoint, 0.0);
   EXPECT_EQ(whole.planned, 0);
-  // Saving is not the callbacks' time.
+  // Saving does not count as time of callbacks.
   EXPECT_LT(whole.callback_seconds / whole.seconds, whole.attribution.host + 1e-9);
 }
 

@@ -1,4 +1,4 @@
-// What a ResNet's blocks start as.
+// The initial state of a ResNet's blocks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-TEST(ResNetStart, BlocksThatStartAtZeroArePassedByAndTheOthersAreNot) {
+TEST(ResNetStart, ZeroInitResidualZeroesTheLastNormOfEachBlock) {
   for (const bool zero : {false, true}) {
     const Model model = applications::ResNet18({.input_shape = {32, 32, 3},
                                                 .classes = 4,

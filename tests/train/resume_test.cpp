@@ -1,4 +1,4 @@
-// Resuming: callbacks go on with what they knew, or the call is refused before anything changes.
+// Resuming: callbacks continue with their state, or the call is refused before anything changes.
 #include <gtest/gtest.h>
 
 #include "temporary_folder.h"
@@ -19,8 +19,8 @@ CallbackRef decay() {
 
 class ResumeWithARate : public ::testing::TestWithParam<std::int64_t> {};
 
-// 7 steps an epoch.
-TEST_P(ResumeWithARate, SetsTheRateOnceAnEpoch) {
+// 7 steps per epoch.
+TEST_P(ResumeWithARate, SetsTheRateOncePerEpoch) {
   const TemporaryFolder folder;
   const Dataset batches = shuffled_batches(make_problem(100));
   Sequential straight = compiled_model();
@@ -39,8 +39,8 @@ INSTANTIATE_TEST_SUITE_P(Steps, ResumeWithARate, ::testing::Values(1, 7, 10, 14)
 
 TEST(Resume, EarlyStoppingStillKnowsTheBestWeights) {
   const TemporaryFolder folder;
-  const Dataset batches = shuffled_batches(make_problem(64));  // 4 steps an epoch
-  // The best epoch is the second; behind it, a rate that spoils the weights.
+  const Dataset batches = shuffled_batches(make_problem(64));  // 4 steps per epoch
+  // The best epoch is the second; after it, the learning rate spoils the weights.
   const auto callbacks = [] {
     return std::vector{
         LearningRateScheduler([](std::int64_t epoch, double) { return epoch < 2 ? 0.01 : 5.0; }),
@@ -66,13 +66,13 @@ TEST(Resume, EarlyStoppingStillKnowsTheBestWeights) {
     EXPECT_TRUE(same_weights(straight, resumed)) << step;
     Sequential loaded = compiled_model();
     loaded.build({kFeatures});
-    loaded.load(folder / "file");  // what callbacks keep does not stand in the way
+    loaded.load(folder / "file");  // the state of callbacks is ignored
     loaded.load_weights(folder / "file");
     EXPECT_EQ(loaded.step(), step);
   }
 }
 
-// Counts the batches that it saw, over resumed runs.
+// Counts the batches that it has seen, across resumed runs.
 class Counter final : public Callback {
  public:
   void on_batch_end(Model&, std::int64_t, const BatchLogs&) override { ++seen; }
@@ -81,7 +81,7 @@ class Counter final : public Callback {
   std::int64_t seen = 0;
 };
 
-TEST(Resume, StatesFindTheirCallbacksByKindAndOrderAmongOthers) {
+TEST(Resume, StatesAreMatchedToCallbacksByKindAndOrder) {
   const TemporaryFolder folder;
   const Dataset batches = shuffled_batches(make_problem(64));
   const auto first = std::make_shared<Counter>();
@@ -157,7 +157,7 @@ TEST(Resume, InTheMiddleOfAPassAnotherBatchSizeIsRefused) {
       message_of<UsageError>([&] { resumed.fit(dropping, {.resume = folder / "middle"}); });
   EXPECT_NE(remainder.find("drop_remainder"), std::string::npos) << remainder;
   EXPECT_EQ(resumed.step(), 0);
-  // A new epoch may be cut otherwise.
+  // A new epoch may have another batch size.
   resumed.fit(shuffled_batches(data, 20), {.epochs = 2, .resume = folder / "end"});
   EXPECT_EQ(resumed.step(), 7 + 5);
 }
@@ -172,9 +172,9 @@ Sequential compiled_conv_model() {
   return model;
 }
 
-TEST(Resume, AConvolutionalNetWithBatchNormAndACosineScheduleGoesOnWithTheSameBits) {
+TEST(Resume, AConvolutionalNetWithBatchNormAndACosineScheduleContinuesBitForBit) {
   const TemporaryFolder folder;
-  const Dataset batches = shuffled_batches(make_images(72));  // 5 steps an epoch, the last short
+  const Dataset batches = shuffled_batches(make_images(72));  // 5 steps per epoch, the last short
   Sequential straight = compiled_conv_model();
   straight.fit(batches, {.epochs = 2});
   for (const std::int64_t step : {3, 5, 8}) {
@@ -187,7 +187,7 @@ TEST(Resume, AConvolutionalNetWithBatchNormAndACosineScheduleGoesOnWithTheSameBi
   }
 }
 
-TEST(Reproducible, AConvolutionalNetWithBatchNormTrainsToTheSameBitsAgain) {
+TEST(Reproducible, AConvolutionalNetWithBatchNormTrainsToTheSameBits) {
   const Dataset batches = shuffled_batches(make_images(72));
   Sequential first = compiled_conv_model();
   const History one = first.fit(batches, {.epochs = 2});

@@ -1,5 +1,5 @@
-// A softmax or sigmoid that is sure of the wrong class must still learn, however it came in front
-// of the loss.
+// A softmax or sigmoid that is certain of the wrong class must still learn, however it is connected
+// to the loss.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kSteps = 24;
 
-// Logits of difference d, towards the wrong one of two classes, under gradient descent at rate 1.
+// The losses of gradient descent at rate 1, if the logit of the wrong one of two classes is larger
+// by d.
 std::vector<double> losses_of_softmax() {
   std::vector<double> losses;
   for (double d = 20; losses.size() < kSteps; d -= 2 / (1 + std::exp(-d))) {
@@ -71,11 +72,11 @@ TEST(Saturated, ANestedModelLearns) {
 }
 
 TEST(Saturated, LearnsInMixedPrecision) {
-  // 8 bits of mantissa: logits up to 20 are rounded by at most 2^-5.
+  // With 8 bits of mantissa, logits up to 20 are rounded by at most 2^-5.
   expect_losses(train(Sequential({sure()}), "mixed_bfloat16"), 1.0 / 32);
 }
 
-TEST(Saturated, AStepOfTheUsersOwnLearns) {
+TEST(Saturated, ACustomStepLearns) {
   Sequential model({sure()});
   model.build({1});
   model.set_weights({wrong_weights()});
@@ -109,13 +110,13 @@ std::string notes(const std::string& activation, const Loss& loss) {
   for (const std::string& remark : model.remarks()) {
     const std::size_t place = text.find("note: " + remark + "\n");
     EXPECT_NE(place, std::string::npos) << text;
-    EXPECT_EQ(text.find(remark, place + 10), std::string::npos) << "said twice: " << text;
+    EXPECT_EQ(text.find(remark, place + 10), std::string::npos) << "printed twice: " << text;
     found += remark;
   }
   return found;
 }
 
-TEST(Remarks, FitSaysThatALossAndAnOutputDoNotGoTogether) {
+TEST(Remarks, FitReportsALossThatDoesNotMatchTheOutput) {
   EXPECT_NE(notes("softmax", SparseCategoricalCrossentropy({.from_logits = true}))
                 .find("was told from_logits = true"),
             std::string::npos);

@@ -1,4 +1,4 @@
-// What ModelCheckpoint writes under which name, and disks that are full.
+// What ModelCheckpoint writes and under which name, and full disks.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -22,7 +22,7 @@ CallbackRef spoil_epoch(std::int64_t epoch, float value) {
   }});
 }
 
-TEST(Saving, WeightsThatAreNotFiniteLeaveTheLastGoodCheckpoint) {
+TEST(Saving, NonFiniteWeightsDoNotReplaceTheLastGoodCheckpoint) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     const TemporaryFolder folder;
@@ -37,7 +37,7 @@ TEST(Saving, WeightsThatAreNotFiniteLeaveTheLastGoodCheckpoint) {
     good.compile(with_adam());
     good.build({kFeatures});
     good.load(path);
-    EXPECT_EQ(good.step(), 4) << "that of the first epoch";
+    EXPECT_EQ(good.step(), 4) << "the checkpoint of the first epoch";
     for (const Tensor& weight : good.weights()) {
       for (const float value : weight.values<float>()) EXPECT_TRUE(std::isfinite(value));
     }
@@ -46,7 +46,7 @@ TEST(Saving, WeightsThatAreNotFiniteLeaveTheLastGoodCheckpoint) {
   }
 }
 
-TEST(Saving, WeightsAloneThatAreNotFiniteLeaveTheLastGoodOnesToo) {
+TEST(Saving, NonFiniteWeightsDoNotReplaceTheLastGoodWeightsFile) {
   const TemporaryFolder folder;
   const Problem data = make_problem(64);
   Sequential model = make_model();
@@ -60,7 +60,7 @@ TEST(Saving, WeightsAloneThatAreNotFiniteLeaveTheLastGoodOnesToo) {
   EXPECT_EQ(load_safetensors(folder / "weights.nonfinite").metadata.at("step"), "8");
 }
 
-TEST(Saving, DoubledBracesInAPathStay) {
+TEST(Saving, DoubledBracesInAPathAreUnescaped) {
   const TemporaryFolder folder;
   const Problem data = make_problem(32);
   Sequential model = make_model();

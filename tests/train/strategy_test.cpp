@@ -1,4 +1,4 @@
-// Steps of the user's own on several replicas.
+// User-defined steps on several replicas.
 #include <gtest/gtest.h>
 
 #include "train/replica_runs.h"
@@ -6,10 +6,10 @@
 namespace lockstep::testing {
 namespace {
 
-// A custom loop; its losses.
+// Runs a custom loop and returns its losses.
 std::vector<double> custom_loop(int replicas, Model model) {
   const Samples samples = make_samples(50);
-  const MirroredStrategy strategy = mirrored(replicas);
+  const Strategy strategy = mirrored(replicas);
   Optimizer optimizer = Adam();
   Function step = strategy.function([&](Value images, Value labels) {
     const Value logits = model(images, {.training = true});
@@ -52,8 +52,8 @@ TEST(CustomLoop, TrainsTheModelThatItCalls) {
   EXPECT_LT(trained["loss"], fresh.evaluate(samples.x, samples.y)["loss"]);
 }
 
-// One model sees a batch of which the second replica has no sample, the other one samples on both:
-// each moves its averages by the replicas that had some.
+// One model gets a batch that leaves the second replica without samples, the other has samples on
+// both: each updates its averages from the replicas that have samples.
 TEST(CustomLoop, NormsCountTheReplicasThatHaveSamplesEachForItself) {
   const auto make = [] {
     return Sequential({BatchNormalization({.momentum = 0.5}), Dense({.units = 2})});
@@ -62,7 +62,7 @@ TEST(CustomLoop, NormsCountTheReplicasThatHaveSamplesEachForItself) {
   Model all = make();
   Optimizer of_few = SGD();
   Optimizer of_all = SGD();
-  const MirroredStrategy strategy = mirrored(2);
+  const Strategy strategy = mirrored(2);
   Function step = strategy.function([&](Value x, Value x_labels, Value z, Value z_labels) {
     const LossPair loss = sparse_categorical_crossentropy(x_labels, few(x, {.training = true}),
                                                           {.from_logits = true});
@@ -99,7 +99,7 @@ TEST(CustomLoop, FindsTheMemoryOfVariablesThatItUsesWithoutCallingTheModel) {
   model.build({12, 12, 1});
   const VariableRef kernel = model.trainable_variables().front();
   model.set_value(kernel, Tensor(kernel->dtype, kernel->shape));
-  const MirroredStrategy strategy = mirrored(2);
+  const Strategy strategy = mirrored(2);
   Function norm = strategy.function([&](const ReplicaContext& context) {
     return reduce_sum(square(context.graph().variable(kernel)));
   });
@@ -108,8 +108,43 @@ TEST(CustomLoop, FindsTheMemoryOfVariablesThatItUsesWithoutCallingTheModel) {
   EXPECT_EQ(norms.at(1).item(), 0.0);
 }
 
+// The second replica fails at the end of its backward pass, when updates of early buckets may
+// already have been applied.
+TEST(CustomLoop, AfterAnErrorInTheBackwardPassAllReplicasAreEqualAgain) {
+  const Strategy strategy = mirrored(2, {.buckets = {.first_bytes = 1, .bytes = 1}});
+  Sequential model({Flatten(), Dense({.units = 32}), Dense({.units = 32}), Dense({.units = 4})});
+  Optimizer optimizer = SGD({.learning_rate = 0.1});
+  Function step = strategy.function([&](Value images, Value labels, Value index) {
+    const LossPair loss = sparse_categorical_crossentropy(labels, model(images, {.training = true}),
+                                                          {.from_logits = true});
+    const Gradients found = gradients(loss, model.trainable_variables());
+    optimizer.apply(found);
+    // Runs after the last gradient, which is that of the first layer.
+    const Value late = cast(reduce_sum(found.sums.front()) * 0.0, DType::I32);
+    return gather(found.sums.back(), index + late);
+  });
+  const Samples samples = make_samples(16);
+  const auto run = [&](std::int32_t index) {
+    const Tensor good = Tensor::of(std::vector<std::int32_t>{1}, {1});
+    const Tensor second = Tensor::of(std::vector<std::int32_t>{index}, {1});
+    for (auto& [x, y] :
+         strategy.distribute(Dataset::from_tensor_slices({samples.x, samples.y}).batch(16))) {
+      strategy.run(step, x, y, PerReplica(std::vector{good, second}));
+    }
+  };
+  run(2);
+  Session& session = *impl_of(strategy).session;
+  session.expect_mirrored();
+  for (int round = 0; round < 5; ++round) {
+    EXPECT_THROW(run(99), DataError);
+    session.expect_mirrored();
+    run(0);
+    session.expect_mirrored();
+  }
+}
+
 TEST(ReplicaContext, KnowsTheReplicaAndAddsUp) {
-  const MirroredStrategy strategy = mirrored(3);
+  const Strategy strategy = mirrored(3);
   Function step = strategy.function([&](const ReplicaContext& context, Value x) {
     const Value id = cast(context.replica_id(), DType::F32);
     const Value sum = context.all_reduce(ReduceOp::Sum, reduce_sum(x) + id);
@@ -132,7 +167,7 @@ TEST(ReplicaContext, KnowsTheReplicaAndAddsUp) {
 }
 
 TEST(Reduce, OverAxisZeroDividesByTheTrueNumberOfElements) {
-  const MirroredStrategy strategy = mirrored(2);
+  const Strategy strategy = mirrored(2);
   const PerReplica uneven(std::vector<Tensor>{Tensor::of(std::vector<float>{1, 2, 3, 4}, {4}),
                                               Tensor::of(std::vector<float>{10, 10}, {2})});
   EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Mean, uneven, {.axis = 0})), 5);
@@ -144,9 +179,10 @@ TEST(Reduce, OverAxisZeroDividesByTheTrueNumberOfElements) {
 }
 
 TEST(CustomLoop, FunctionsOfOneStrategyShareTheirVariables) {
-  const MirroredStrategy strategy = mirrored(2);
+  const Strategy strategy = mirrored(2);
   auto made = std::make_shared<Variable>();
   made->name = "count";
+  made->placement = Placement::local();  // every replica counts for itself
   const VariableRef count = made;
   Function add = strategy.function([&](Value x) { assign(count, x.graph().variable(count) + x); });
   Function read = strategy.function(
@@ -158,7 +194,7 @@ TEST(CustomLoop, FunctionsOfOneStrategyShareTheirVariables) {
 }
 
 TEST(CustomLoop, AverageLossesOfTheReplicasAddUpToTheMean) {
-  const MirroredStrategy strategy = mirrored(3);
+  const Strategy strategy = mirrored(3);
   Function loss = strategy.function([](Value x) { return compute_average_loss(x, 4); });
   const Tensor x = Tensor::of(std::vector<float>{1, 2, 3, 6}, {4});
   for (auto& [values] : strategy.distribute<1>(Dataset::from_tensor_slices({x}).batch(4))) {
@@ -167,7 +203,7 @@ TEST(CustomLoop, AverageLossesOfTheReplicasAddUpToTheMean) {
 }
 
 TEST(Distribute, SplitsAsTfDistributeDoes) {
-  const MirroredStrategy strategy = mirrored(3);
+  const Strategy strategy = mirrored(3);
   const Tensor x = Tensor::of(std::vector<std::int32_t>{0, 1, 2, 3}, {4});
   for (auto& [values] : strategy.distribute<1>(Dataset::from_tensor_slices({x}).batch(4))) {
     EXPECT_EQ(values.at(0).elements(), 2);
@@ -178,7 +214,7 @@ TEST(Distribute, SplitsAsTfDistributeDoes) {
 }
 
 TEST(Distribute, FromAFunctionDealsOutBatchesAsTheyAre) {
-  const MirroredStrategy strategy = mirrored(2);
+  const Strategy strategy = mirrored(2);
   const Tensor x = Tensor::of(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6}, {7});
   std::vector<std::vector<std::int32_t>> seen;
   const auto batches = [&](const InputContext& context) {
@@ -198,8 +234,8 @@ TEST(Distribute, FromAFunctionDealsOutBatchesAsTheyAre) {
 }
 
 TEST(StrategyFunction, RefusesWhatDoesNotFit) {
-  const MirroredStrategy strategy = mirrored(2);
-  const MirroredStrategy other = mirrored(2);
+  const Strategy strategy = mirrored(2);
+  const Strategy other = mirrored(2);
   Function step = strategy.function([](Value x) { return x; });
   const Tensor x = Tensor::of(std::vector<float>{1, 2}, {2});
   EXPECT_THROW(other.run(step, x), UsageError);

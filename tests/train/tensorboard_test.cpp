@@ -12,7 +12,7 @@
 namespace lockstep::testing {
 namespace {
 
-// The events of a file, every checksum checked.
+// The events of a file; verifies every checksum.
 std::vector<events::Event> read_events(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(stream)), {});
@@ -80,7 +80,7 @@ TEST(TensorBoard, EventFilesHoldTheLogsOfEveryEpoch) {
   EXPECT_EQ(validation, 3);
 }
 
-TEST(TensorBoard, AFolderThatCannotBeMadeIsADataError) {
+TEST(TensorBoard, AFolderThatCannotBeCreatedIsADataError) {
   EXPECT_THROW(EventWriter("/proc/no-such-folder"), DataError);
 }
 

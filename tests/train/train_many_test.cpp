@@ -9,6 +9,7 @@
 #include <sstream>
 #include <streambuf>
 
+#include "lockstep/profile/recorder.h"
 #include "train/problem.h"
 
 namespace lockstep::testing {
@@ -26,7 +27,7 @@ Model compiled(Model model, double rate = 0.01, std::uint64_t seed = 3,
   return model;
 }
 
-// Models that differ in kind, rate and seed.
+// Models with different layers, rates and seeds.
 Model make_numbered(std::size_t i, const Strategy& strategy = {}) {
   return compiled(i % 2 == 0 ? make_model() : make_dropout_model(),
                   0.005 * static_cast<double>(i + 1), i, strategy);
@@ -50,7 +51,7 @@ std::vector<TrainJob> make_jobs(const std::vector<Model>& models, const Dataset&
   return jobs;
 }
 
-// What train_many gave for the numbered model must be what fit gives, alone on that device.
+// The result of train_many must equal that of fit for this model alone on the device.
 void expect_as_alone(const TrainResult& result, const Model& trained, std::size_t number,
                      const Dataset& batches, int logical_cpus) {
   ASSERT_EQ(result.error, "");
@@ -126,7 +127,7 @@ TEST(TrainMany, AJobThatFailsIsNamedAndLeavesTheOthersAlone) {
 
   for (std::size_t i : {0u, 2u, 3u}) expect_as_alone(results[i], models[i], i, batches, 2);
 
-  // The one that failed stands behind its last good step, and can be trained on.
+  // The failed model has the state after its last good step and can be trained further.
   Model failed = models[1];
   EXPECT_EQ(failed.step(), 3);
   failed.fit(batches);
@@ -167,7 +168,7 @@ TEST(TrainMany, AModelStaysUsableWhereItWasTrained) {
     EXPECT_EQ(models[i].predict(problem.x).shape(), (Shape{90, kClasses}));
     EXPECT_EQ(models[i].recorder().tracks().empty(), false);
   }
-  // Compiled again, it is on all cores again, with the values that it had.
+  // After compiling again it runs on all cores, with the same values.
   const std::vector<Tensor> before = models[0].weights();
   compiled(models[0]);
   for (std::size_t i = 0; i < before.size(); ++i) {
@@ -195,7 +196,7 @@ TEST(TrainMany, TakesAlongTheValuesThatAModelHas) {
   const Problem problem = make_problem(60);
   const Dataset batches = shuffled_batches(problem);
   std::vector<Model> models = {compiled(make_model(), 0.0), compiled(make_model(), 0.0, 8)};
-  // Both come from one memory: that of a function which calls both.
+  // A function that calls both puts them into one session.
   Function both(models, [&](Value x) { return models[0](x) + models[1](x); });
   const Tensor before = both(problem.x);
   train_many(make_jobs(models, batches, {.epochs = 1}), {.devices = kTwo});
@@ -293,7 +294,7 @@ TEST(TrainMany, WritesALineWhenAJobBeginsAndWhenItEnds) {
   EXPECT_NE(seen[5].find("must not be negative"), std::string::npos) << seen[5];
 }
 
-// Keeps what is written, and lets another thread wait until some text has been.
+// Keeps what is written, and lets another thread wait until a given text has been written.
 class WatchedStream : public std::streambuf {
  public:
   bool wait_for(const std::string& part) {
@@ -329,7 +330,7 @@ TEST(TrainMany, OnATerminalWhatRunsIsDrawnOverAndWhatHasEndedStays) {
   std::vector<TrainJob> jobs = make_jobs(make_models(2), shuffled_batches(make_problem(32)));
   WatchedStream watched;
   std::ostream stream(&watched);
-  // The first job waits in its second step until the first one has been drawn.
+  // The first job waits in its second step until the first step has been drawn.
   jobs[0].fit.callbacks = {
       LambdaCallback({.on_batch_end = [&](Model&, std::int64_t step, const BatchLogs&) {
         if (step != 1) return;
@@ -350,7 +351,7 @@ TEST(TrainMany, OnATerminalWhatRunsIsDrawnOverAndWhatHasEndedStays) {
   EXPECT_EQ(text.find("begins"), std::string::npos) << text;
 }
 
-// Takes nothing, and says so by an exception.
+// Fails on every write.
 class ClosedStream : public std::streambuf {
  protected:
   int_type overflow(int_type) override { return traits_type::eof(); }
@@ -361,7 +362,7 @@ TEST(TrainMany, AnErrorOfTheStreamStopsEverythingAndReachesTheCaller) {
   std::ostream stream(&closed);
   stream.exceptions(std::ios::badbit | std::ios::failbit);
   const Dataset batches = shuffled_batches(make_problem(32));
-  // They would take for ever.
+  // Without the error they would run forever.
   std::vector<Model> models = make_models(3);
   EXPECT_THROW(train_many(make_jobs(models, batches, {.epochs = 1'000'000'000}),
                           {.devices = kTwo, .progress = &stream}),

@@ -21,7 +21,7 @@ std::vector<Model> known_models() {
   return {functional_model(), with_input()};
 }
 
-TEST(Weights, AreThereAsSoonAsTheInputsShapeIsKnown) {
+TEST(Weights, ExistAsSoonAsTheInputShapeIsKnown) {
   for (const Model& model : known_models()) {
     EXPECT_TRUE(model.built());
     EXPECT_EQ(model.variables().size(), 4u);
@@ -45,7 +45,7 @@ TEST(Weights, CanBeSetSavedAndLoadedBeforeCompile) {
     Model other = functional_model();
     other.load_weights(file);
     EXPECT_TRUE(same_weights(model, other));
-    // compile keeps them, whatever its seed.
+    // compile keeps the weights, whatever its seed.
     other.compile(with_adam(/*seed=*/9));
     EXPECT_TRUE(same_weights(model, other));
   }
@@ -62,7 +62,7 @@ TEST(Weights, ASequentialWithAnInputStillGrows) {
   EXPECT_EQ(model.predict(data.x).shape(), (Shape{8, kClasses}));
 }
 
-TEST(Weights, OfAModelWithoutAKnownInputAreAskedForInVain) {
+TEST(Weights, NeedAKnownInputShape) {
   Sequential model({Dense({.units = 4})});
   EXPECT_FALSE(model.built());
   EXPECT_THROW(model.weights(), UsageError);

@@ -1,5 +1,5 @@
-// Groups of replicas on GPUs: over NCCL where each has a GPU of its own, through the GPU's memory
-// where they share one. Where CUDA was not found at configuring, none.cpp stands for this folder.
+// Groups of replicas on GPUs: over NCCL if each has its own GPU, through the GPU's memory if they
+// share one. If CMake finds no CUDA toolkit, none.cpp replaces this folder.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// A rank for each device, in their order. UsageError where some devices share a GPU and others do
-// not, or where NCCL is needed and cannot be loaded.
+// One rank per device, in their order. UsageError if only some devices share a GPU, or if NCCL is
+// needed and cannot be loaded.
 std::unique_ptr<Group> make_gpu_group(const std::vector<Device*>& devices,
                                       std::chrono::milliseconds timeout);
 

@@ -4,12 +4,13 @@
 #include <cuda_fp16.h>
 
 #include <atomic>
-#include <mutex>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <type_traits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/cuda/first_failure.h"
 #include "lockstep/device/cuda/runtime.h"
 
 namespace lockstep {
@@ -20,17 +21,17 @@ enum class What : int { AllReduce, ReduceScatter, AllGather, Broadcast };
 constexpr int kThreads = 256;
 constexpr int kMostBlocks = 528;
 
-// The clock of the GPU, in nanoseconds.
+// The GPU's clock, in nanoseconds.
 __device__ std::uint64_t gpu_clock() {
   std::uint64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   return now;
 }
 
-// Raises this rank's flags for all ranks, and waits for theirs, taking each down again; false, with
-// the rank that was missing, where one did not come in time or the group was aborted. A flag has
-// one who raises it and one who takes it down, and it is raised again only in a later part of a
-// round that cannot begin before it was taken down.
+// Sets this rank's flags for all ranks, waits for theirs and clears each; false, with the missing
+// rank, if one did not come in time or the group was aborted. A flag is set by one rank and cleared
+// by one other, and is set again only in a later part of a round, which cannot begin before the
+// flag was cleared.
 __device__ bool meet(std::uint32_t* flags, const GpuMeeting& meeting, int rank, int* missing) {
   __threadfence();
   for (int to = 0; to < meeting.size; ++to) atomicExch(&flags[rank * meeting.size + to], 1u);
@@ -64,7 +65,7 @@ __device__ void report(const GpuMeeting& meeting, int rank, GpuFault::Kind kind,
   meeting.faults[rank].kind = kind;
 }
 
-// The first launch of a round: says what this rank brings, and waits for what the others bring.
+// The first launch of a round: publishes what this rank brings, and waits for the others.
 __global__ void begin_round(GpuMeeting meeting, int rank, GpuBrought mine) {
   meeting.met[rank] = 0;
   if (failed(meeting, rank)) return;
@@ -84,7 +85,7 @@ __global__ void begin_round(GpuMeeting meeting, int rank, GpuBrought mine) {
   meeting.met[rank] = 1;
 }
 
-// The last launch of a round: nobody's memory is touched any more by others.
+// The last launch of a round: waits until no rank touches another's memory any more.
 __global__ void end_round(GpuMeeting meeting, int rank) {
   if (meeting.met[rank] == 0) return;
   int missing = 0;
@@ -130,8 +131,8 @@ __device__ void narrow(std::int64_t x, std::int64_t* y) {
   *y = x;
 }
 
-// Calls `at` for the places [begin, end) of every rank's data, with the number of elements that lie
-// there: as many as a thread can load at once where all ranks' data allow it, else one.
+// Calls `at` for the elements [begin, end) of every rank's data, with the number of elements to
+// process: as many as a thread can load at once if all ranks' data allow it, else one.
 template <class T, class F>
 __device__ void for_each_place(const GpuMeeting& meeting, std::uint64_t begin, std::uint64_t end,
                                const F& at) {
@@ -162,10 +163,10 @@ __device__ Some<T, count>& some(std::byte* data, std::uint64_t i) {
   return *reinterpret_cast<Some<T, count>*>(reinterpret_cast<T*>(data) + i);
 }
 
-// A rank's share of a sum: the elements [begin, end) of all ranks, added in the order of the ranks,
-// written to all of them or, where `scatter`, to this one alone.
+// A rank's slice of a sum: the elements [begin, end) of all ranks, added in the order of the ranks,
+// written to all of them or, with `scatter`, to this one only.
 template <class T>
-__global__ void sum_share(GpuMeeting meeting, int rank, std::uint64_t begin, std::uint64_t end,
+__global__ void sum_slice(GpuMeeting meeting, int rank, std::uint64_t begin, std::uint64_t end,
                           bool scatter) {
   if (meeting.met[rank] == 0) return;
   for_each_place<T>(meeting, begin, end, [&](std::uint64_t i, auto elements) {
@@ -185,8 +186,8 @@ __global__ void sum_share(GpuMeeting meeting, int rank, std::uint64_t begin, std
   });
 }
 
-// A rank's share of a copy: the bytes [begin, end) of `from` to all others.
-__global__ void copy_share(GpuMeeting meeting, int rank, int from, std::uint64_t begin,
+// A rank's slice of a copy: the bytes [begin, end) of `from`, copied to all others.
+__global__ void copy_slice(GpuMeeting meeting, int rank, int from, std::uint64_t begin,
                            std::uint64_t end) {
   if (meeting.met[rank] == 0) return;
   for_each_place<std::uint8_t>(meeting, begin, end, [&](std::uint64_t i, auto bytes) {
@@ -200,16 +201,16 @@ __global__ void copy_share(GpuMeeting meeting, int rank, int from, std::uint64_t
 
 class SharedGpuGroup;
 
-// CUDA loads a kernel when it is first launched, and may wait for all that runs before it does.
-// Were that a rank which waits for this one, both would wait for ever.
+// CUDA loads a kernel at its first launch, and may first wait for everything that runs. If that
+// included a rank that waits for this one, both would wait forever.
 template <class... Kernels>
 void load(Kernels... kernels) {
   cudaFuncAttributes attributes = {};
   (check_cuda(cudaFuncGetAttributes(&attributes, kernels), "loading the collectives"), ...);
 }
 void load_kernels() {
-  load(begin_round, end_round, copy_share, sum_share<float>, sum_share<double>, sum_share<__half>,
-       sum_share<__nv_bfloat16>, sum_share<std::int32_t>, sum_share<std::int64_t>);
+  load(begin_round, end_round, copy_slice, sum_slice<float>, sum_slice<double>, sum_slice<__half>,
+       sum_slice<__nv_bfloat16>, sum_slice<std::int32_t>, sum_slice<std::int64_t>);
 }
 
 class SharedGpuCollective final : public Collective {
@@ -218,13 +219,13 @@ class SharedGpuCollective final : public Collective {
                       DType dtype, int root);
 
   void start() override;
-  bool advance() override;
+  bool poll() override;
   void await_ranks() override {}
   void finish() override;
   void issue(Stream& stream) override;
 
  private:
-  void launch_share(cudaStream_t stream, unsigned blocks);
+  void launch_slice(cudaStream_t stream, unsigned blocks);
 
   SharedGpuGroup& group_;
   int rank_;
@@ -232,7 +233,7 @@ class SharedGpuCollective final : public Collective {
   std::span<std::byte> data_;
   DType dtype_;
   int root_;
-  Share share_;  // elements, or, of a broadcast, bytes
+  Slice slice_;  // in elements, or bytes for a broadcast
 };
 
 class SharedGpuRank final : public Communicator {
@@ -241,7 +242,7 @@ class SharedGpuRank final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override;
-  int most_under_way() const override { return 1 << 20; }
+  int max_in_flight() const override { return 1 << 20; }
   std::unique_ptr<Collective> all_reduce(std::span<std::byte> data, DType dtype) override {
     return make(What::AllReduce, data, dtype, 0);
   }
@@ -256,7 +257,8 @@ class SharedGpuRank final : public Communicator {
             "[comm] there is no rank {} to broadcast from: there are {}", root, size());
     return make(What::Broadcast, data, DType::U8, root);
   }
-  void abort(const std::string& reason) override;
+  SumOrder sum_order() const override { return SumOrder::RankOrder; }
+  void abort(const Failure& failure) override;
   void check() override;
   bool on_one_device() const override { return true; }
 
@@ -277,7 +279,7 @@ class SharedGpuGroup final : public Group {
             "[comm] at most {} replicas share a GPU, not {}", GpuMeeting::kMostRanks,
             devices.size());
     Device& device = *devices.front();
-    device.enter();
+    device.make_current();
     load_kernels();
     meeting_.size = static_cast<int>(devices.size());
     const std::size_t flags = devices.size() * devices.size() * sizeof(std::uint32_t);
@@ -297,33 +299,38 @@ class SharedGpuGroup final : public Group {
     for (int r = 0; r < meeting_.size; ++r) {
       ranks_.push_back(std::make_unique<SharedGpuRank>(*this, r));
     }
+    local_.resize(devices.size());
+    std::iota(local_.begin(), local_.end(), 0);
   }
 
-  Communicator& rank(int rank) override { return *ranks_[static_cast<std::size_t>(rank)]; }
+  int size() const override { return meeting_.size; }
+  std::span<const int> local() const override { return local_; }
+  Communicator& rank(int rank) override {
+    require(rank >= 0 && rank < size(), "[comm] rank {} of a group with ranks 0 to {}", rank,
+            size() - 1);
+    return *ranks_[static_cast<std::size_t>(rank)];
+  }
+  void abort(const Failure& failure) override {
+    failure_.set(failure);
+    flag() = 1;
+  }
+  std::optional<Failure> failure() const override { return failure_.get(); }
 
   void reset() override {
-    devices_.front()->enter();
-    static_cast<void>(cudaDeviceSynchronize());  // what failed there fails the copies below, too
+    devices_.front()->make_current();
+    static_cast<void>(cudaDeviceSynchronize());  // if it failed, the copies below fail too
     const std::vector<std::byte> zeros(ready_->bytes());
     devices_.front()->copy(ready_->data(), zeros.data(), zeros.size());
     devices_.front()->copy(done_->data(), zeros.data(), zeros.size());
     for (int r = 0; r < meeting_.size; ++r) meeting_.faults[r] = {};
-    const std::lock_guard lock(mutex_);
-    reason_.clear();
+    failure_.clear();
     flag() = 0;
   }
 
-  void stop(const std::string& reason) {
-    const std::lock_guard lock(mutex_);
-    if (flag() != 0) return;
-    reason_ = reason;
-    flag() = 1;
-  }
-
   void check(int rank) {
-    if (flag() != 0) {
-      const std::lock_guard lock(mutex_);
-      fail<CommError>("[comm] {}: the group was aborted: {}", name(rank), reason_);
+    if (failure_.failed()) {
+      fail<CommError>("[comm] {}: the group was aborted: {}", name(rank),
+                      failure_.get().value_or(Failure{}).message);
     }
     const volatile GpuFault& fault = meeting_.faults[rank];
     if (fault.kind == GpuFault::None) return;
@@ -333,12 +340,12 @@ class SharedGpuGroup final : public Group {
                           meeting_.timeout_ns / 1'000'000, name(fault.other))
             : fmt::format("{} and {} do not mean the same collective", name(rank),
                           name(fault.other));
-    stop(what);
+    this->abort({.rank = fault.other, .kind = FailureKind::Comm, .message = what});
     fail<CommError>("[comm] {}", what);
   }
 
   const GpuMeeting& meeting() const { return meeting_; }
-  // Of collectives that are run on their own.
+  // For collectives that are started by start(), not issued to a stream.
   Stream& stream(int rank) { return device(rank).stream(1); }
   const std::string& name(int rank) const {
     return devices_[static_cast<std::size_t>(rank)]->name();
@@ -346,7 +353,7 @@ class SharedGpuGroup final : public Group {
   Device& device(int rank) { return *devices_[static_cast<std::size_t>(rank)]; }
 
  private:
-  // Read by the GPU: a plain word of the host's memory.
+  // Read by the GPU: a plain word in host memory.
   volatile std::int32_t& flag() {
     return *reinterpret_cast<volatile std::int32_t*>(aborted_->data());
   }
@@ -354,16 +361,16 @@ class SharedGpuGroup final : public Group {
   std::vector<Device*> devices_;
   GpuMeeting meeting_;
   std::shared_ptr<Buffer> ready_, done_, brought_, met_, faults_, aborted_;
+  std::vector<int> local_;
   std::vector<std::unique_ptr<SharedGpuRank>> ranks_;
-  std::mutex mutex_;
-  std::string reason_;
+  FirstFailure failure_;
 };
 
 int SharedGpuRank::size() const {
   return group_.meeting().size;
 }
-void SharedGpuRank::abort(const std::string& reason) {
-  group_.stop(reason);
+void SharedGpuRank::abort(const Failure& failure) {
+  group_.abort(failure);
 }
 void SharedGpuRank::check() {
   group_.check(rank_);
@@ -373,15 +380,15 @@ SharedGpuCollective::SharedGpuCollective(SharedGpuGroup& group, int rank, What w
                                          std::span<std::byte> data, DType dtype, int root)
     : group_(group), rank_(rank), what_(what), data_(data), dtype_(dtype), root_(root) {
   const std::size_t size = size_of(dtype);
-  share_ = share_of(data.size() / size, size, rank, group.meeting().size);
+  slice_ = slice_of(data.size() / size, size, rank, group.meeting().size);
 }
 
 void SharedGpuCollective::start() {
-  group_.device(rank_).enter();
+  group_.device(rank_).make_current();
   issue(group_.stream(rank_));
 }
 
-bool SharedGpuCollective::advance() {
+bool SharedGpuCollective::poll() {
   group_.check(rank_);
   const cudaError_t status = cudaStreamQuery(cuda_stream(group_.stream(rank_)));
   if (status == cudaErrorNotReady) return false;
@@ -391,7 +398,7 @@ bool SharedGpuCollective::advance() {
 }
 
 void SharedGpuCollective::finish() {
-  while (!advance()) std::this_thread::yield();
+  while (!poll()) std::this_thread::yield();
 }
 
 void SharedGpuCollective::issue(Stream& target) {
@@ -399,28 +406,28 @@ void SharedGpuCollective::issue(Stream& target) {
   const int what = static_cast<int>(what_) * 256 + static_cast<int>(dtype_) + root_ * 65536;
   begin_round<<<1, 1, 0, stream>>>(group_.meeting(), rank_,
                                    {.data = data_.data(), .bytes = data_.size(), .what = what});
-  const std::size_t elements = share_.end - share_.begin;
+  const std::size_t elements = slice_.end - slice_.begin;
   if (elements > 0) {
     const std::size_t blocks = (elements + kThreads - 1) / kThreads;
-    launch_share(stream, static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks));
+    launch_slice(stream, static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks));
   }
   end_round<<<1, 1, 0, stream>>>(group_.meeting(), rank_);
   check_cuda(cudaGetLastError(), "launching a collective");
 }
 
-void SharedGpuCollective::launch_share(cudaStream_t stream, unsigned blocks) {
+void SharedGpuCollective::launch_slice(cudaStream_t stream, unsigned blocks) {
   const GpuMeeting& meeting = group_.meeting();
   const std::size_t size = size_of(dtype_);
   if (what_ == What::AllGather || what_ == What::Broadcast) {
     const int from = what_ == What::Broadcast ? root_ : rank_;
-    copy_share<<<blocks, kThreads, 0, stream>>>(meeting, rank_, from, share_.begin * size,
-                                                share_.end * size);
+    copy_slice<<<blocks, kThreads, 0, stream>>>(meeting, rank_, from, slice_.begin * size,
+                                                slice_.end * size);
     return;
   }
   const bool scatter = what_ == What::ReduceScatter;
   const auto sum = [&](auto zero) {
-    sum_share<decltype(zero)>
-        <<<blocks, kThreads, 0, stream>>>(meeting, rank_, share_.begin, share_.end, scatter);
+    sum_slice<decltype(zero)>
+        <<<blocks, kThreads, 0, stream>>>(meeting, rank_, slice_.begin, slice_.end, scatter);
   };
   switch (dtype_) {
     case DType::F32:

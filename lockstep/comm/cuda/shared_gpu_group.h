@@ -1,6 +1,6 @@
 // SharedGpuGroup: ranks that are logical devices of one GPU. A collective is three launches on the
-// stream of each rank: one in which the ranks meet and learn where the others' memory lies, one in
-// which each does its share of the work for all, and one in which they part. Ranks wait for one
+// stream of each rank: one in which the ranks meet and learn where the others' memory is, one in
+// which each does its slice of the work for all, and one in which they part. Ranks wait for one
 // another on the GPU, so that a whole step can be recorded; a wait has a timeout, and ends when the
 // group is aborted.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// What a launch finds wrong, in memory that the host and the GPU both see; one for each rank.
+// An error that a launch finds, in memory that the host and the GPU both see; one per rank.
 struct GpuFault {
   enum Kind : std::int32_t { None, TimedOut, Disagreed };
   std::int32_t kind = None;
@@ -29,7 +29,7 @@ struct GpuBrought {
   std::int32_t unused = 0;
 };
 
-// The group's memory, as launches see it.
+// The group's memory, as kernels see it.
 struct GpuMeeting {
   static constexpr int kMostRanks = 16;
   int size = 0;
@@ -37,8 +37,8 @@ struct GpuMeeting {
   std::uint32_t* done = nullptr;          // [from][to]
   GpuBrought* brought = nullptr;          // [rank]
   std::int32_t* met = nullptr;            // [rank]: whether the ranks met in this round
-  GpuFault* faults = nullptr;             // [rank], the host's
-  const std::int32_t* aborted = nullptr;  // the host's
+  GpuFault* faults = nullptr;             // [rank], in host memory
+  const std::int32_t* aborted = nullptr;  // in host memory
   std::uint64_t timeout_ns = 0;
 };
 

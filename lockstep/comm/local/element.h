@@ -1,4 +1,4 @@
-// How elements are added up: T is what lies in memory, Sum what is added.
+// How elements are added: T is the type in memory, Sum the type of the accumulator.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct PlainElement {
   static LOCKSTEP_INLINE T narrow(Sum sum) { return sum; }
 };
 
-// The 16-bit kinds (base/half.h) are added as floats.
+// The 16-bit types (base/half.h) are added as floats.
 template <class Format>
 struct SmallElement {
   using T = std::uint16_t;

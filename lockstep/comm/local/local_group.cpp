@@ -1,153 +1,149 @@
 #include "lockstep/comm/local/local_group.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/local/host_communicator.h"
 #include "lockstep/comm/local/rendezvous.h"
-#include "lockstep/comm/local/share_work.h"
+#include "lockstep/comm/local/slice_work.h"
+#include "lockstep/device/cpu/cpu_device.h"
 
 namespace lockstep {
 namespace {
 
-class LocalCollective final : public Collective {
+class ThreadsSite final : public RendezvousSite {
  public:
-  LocalCollective(Rendezvous& rendezvous, int rank, const Round& round)
-      : rendezvous_(rendezvous), rank_(rank), round_(round) {}
-
-  void start() override {
-    if (is_under_way()) {
-      fail<InternalError>("[comm] {} starts {} again before it has finished it",
-                          rendezvous_.name(rank_), rendezvous_.describe(round_));
-    }
-    number_ = rendezvous_.start(rank_, round_);
-    generation_ = rendezvous_.generation();
-    started_ = true;
+  void do_slice(std::span<const Round> rounds, std::uint64_t, int rank) noexcept override {
+    lockstep::do_slice(rounds, rank);
   }
-
-  bool advance() override {
-    if (!is_under_way()) {
-      rendezvous_.check();
-    } else if (rendezvous_.advance(rank_, number_)) {
-      started_ = false;
-    }
-    return !started_;
-  }
-
-  void await_ranks() override {
-    if (!is_under_way()) return rendezvous_.check();
-    rendezvous_.await_ranks(rank_, number_);
-  }
-
-  void finish() override {
-    if (!is_under_way()) return rendezvous_.check();
-    rendezvous_.finish(rank_, number_);
-    started_ = false;
-  }
-
- private:
-  bool is_under_way() {
-    started_ = started_ && generation_ == rendezvous_.generation();
-    return started_;
-  }
-
-  Rendezvous& rendezvous_;
-  int rank_;
-  Round round_;
-  std::uint64_t number_ = 0;
-  std::uint64_t generation_ = 0;
-  bool started_ = false;
 };
 
-class LocalCommunicator final : public Communicator {
+// A collective is one round, directly in the memory of the ranks.
+class LocalRank final : public HostRank {
  public:
-  LocalCommunicator(Rendezvous& rendezvous, int rank) : rendezvous_(rendezvous), rank_(rank) {}
+  LocalRank(Rendezvous& rendezvous, int rank)
+      : rendezvous_(rendezvous), rank_(rank), mine_(rendezvous.counts(rank)) {}
 
-  int rank() const override { return rank_; }
-  int size() const override { return rendezvous_.size(); }
-  int most_under_way() const override { return static_cast<int>(Rendezvous::kSlots); }
-
-  std::unique_ptr<Collective> all_reduce(std::span<std::byte> data, DType dtype) override {
-    return make_sum(CollectiveKind::AllReduce, data, dtype);
+  std::uint64_t start(const Round& round) override {
+    if (!rendezvous_.has_free_slot(rank_)) fail_for_too_many(rendezvous_, rank_, round);
+    const std::uint64_t number = mine_.arrived.load();
+    Round& kept = rounds_[number % Rendezvous::kSlots];
+    kept = round;
+    kept.collective = number;
+    rendezvous_.arrive(rank_, kept);
+    return number;
   }
 
-  std::unique_ptr<Collective> reduce_scatter(std::span<std::byte> data, DType dtype) override {
-    return make_sum(CollectiveKind::ReduceScatter, data, dtype);
+  bool poll(std::uint64_t number) override {
+    rendezvous_.do_slices(rank_, mine_.arrived.load());
+    return over(number);
   }
 
-  std::unique_ptr<Collective> all_gather(std::span<std::byte> data, DType dtype) override {
-    return make({.kind = CollectiveKind::AllGather,
-                 .dtype = dtype,
-                 .data = data.data(),
-                 .bytes = data.size()});
+  void await_ranks(std::uint64_t number) override {
+    // Others may be waiting for this rank's slices of earlier rounds before they start this one.
+    for (;;) {
+      rendezvous_.do_slices(rank_, number);
+      if (all_arrived(number)) return;
+      const std::uint64_t next = mine_.done.load();
+      await(number, [&] { return all_arrived(std::min(next, number)); });
+    }
   }
 
-  std::unique_ptr<Collective> broadcast(std::span<std::byte> data, int root) override {
-    require(root >= 0 && root < size(),
-            "[comm] {}: broadcast from rank {}; there are ranks 0 to {}", rendezvous_.name(rank_),
-            root, size() - 1);
-    return make({.kind = CollectiveKind::Broadcast,
-                 .dtype = DType::U8,
-                 .root = root,
-                 .data = data.data(),
-                 .bytes = data.size()});
+  void finish(std::uint64_t number) override {
+    // While others are busy with this round, this rank works on later ones.
+    const std::uint64_t started = mine_.arrived.load();
+    for (;;) {
+      rendezvous_.do_slices(rank_, started);
+      if (over(number)) return;
+      const std::uint64_t next = mine_.done.load();
+      await(number, [&] { return over(number) || (next < started && all_arrived(next)); });
+    }
   }
-
-  void abort(const std::string& reason) override { rendezvous_.abort(reason); }
 
  private:
-  std::unique_ptr<Collective> make_sum(CollectiveKind kind, std::span<std::byte> data,
-                                       DType dtype) {
-    const Round round{.kind = kind, .dtype = dtype, .data = data.data(), .bytes = data.size()};
-    require(can_add(dtype), "[comm] {}: {}: elements of this type cannot be added up",
-            rendezvous_.name(rank_), rendezvous_.describe(round));
-    require(reinterpret_cast<std::uintptr_t>(data.data()) % size_of(dtype) == 0,
-            "[comm] {}: {}: the memory is not aligned to {} bytes", rendezvous_.name(rank_),
-            rendezvous_.describe(round), size_of(dtype));
-    return make(round);
+  bool all_arrived(std::uint64_t number) const {
+    return rendezvous_.all_at(&RankCounts::arrived, number + 1);
   }
-
-  std::unique_ptr<Collective> make(const Round& round) {
-    require(round.bytes % size_of(round.dtype) == 0,
-            "[comm] {}: {}: {} bytes are no whole number of elements of {} bytes",
-            rendezvous_.name(rank_), rendezvous_.describe(round), round.bytes,
-            size_of(round.dtype));
-    return std::make_unique<LocalCollective>(rendezvous_, rank_, round);
+  bool over(std::uint64_t number) const {
+    return rendezvous_.all_at(&RankCounts::done, number + 1);
+  }
+  template <class Ready>
+  void await(std::uint64_t number, const Ready& ready) {
+    rendezvous_.await(rank_, rounds_[number % Rendezvous::kSlots], number, ready);
   }
 
   Rendezvous& rendezvous_;
   int rank_;
+  RankCounts& mine_;
+  Round rounds_[Rendezvous::kSlots];  // in flight
+};
+
+struct alignas(64) CacheLine {
+  std::byte bytes[64] = {};
 };
 
 }  // namespace
+
+struct LocalGroup::Parts {
+  explicit Parts(LocalGroupOptions options)
+      : ranks(static_cast<int>(options.names.size())),
+        memory(Meeting::bytes(ranks, 1) / sizeof(CacheLine) + 1),
+        rendezvous({.names = std::move(options.names),
+                    .timeout = options.timeout,
+                    .own_cores = static_cast<std::size_t>(ranks) <= available_cores().size()},
+                   Meeting(memory.front().bytes, ranks, 1), site),
+        local(static_cast<std::size_t>(ranks)) {
+    std::iota(local.begin(), local.end(), 0);
+    for (const int rank : local) {
+      rounds.push_back(std::make_unique<LocalRank>(rendezvous, rank));
+      communicators.push_back(std::make_unique<HostCommunicator>(rendezvous, rank, *rounds.back()));
+    }
+  }
+
+  int ranks;
+  std::vector<CacheLine> memory;
+  ThreadsSite site;
+  Rendezvous rendezvous;
+  std::vector<int> local;
+  std::vector<std::unique_ptr<LocalRank>> rounds;
+  std::vector<std::unique_ptr<HostCommunicator>> communicators;
+};
 
 LocalGroup::LocalGroup(LocalGroupOptions options) {
   require(!options.names.empty(), "[comm] a group needs at least one rank; it was given no names");
   require(options.timeout.count() > 0, "[comm] a group's timeout must be positive, not {} ms",
           options.timeout.count());
-  rendezvous_ = std::make_unique<Rendezvous>(std::move(options.names), options.timeout);
-  for (int rank = 0; rank < rendezvous_->size(); ++rank) {
-    ranks_.push_back(std::make_unique<LocalCommunicator>(*rendezvous_, rank));
-  }
+  parts_ = std::make_unique<Parts>(std::move(options));
 }
 
 LocalGroup::~LocalGroup() = default;
 
 int LocalGroup::size() const {
-  return rendezvous_->size();
+  return parts_->ranks;
+}
+
+std::span<const int> LocalGroup::local() const {
+  return parts_->local;
 }
 
 Communicator& LocalGroup::rank(int rank) {
   require(rank >= 0 && rank < size(), "[comm] rank {} of a group with ranks 0 to {}", rank,
           size() - 1);
-  return *ranks_[static_cast<std::size_t>(rank)];
+  return *parts_->communicators[static_cast<std::size_t>(rank)];
 }
 
-bool LocalGroup::aborted() const {
-  return rendezvous_->aborted();
+void LocalGroup::abort(const Failure& failure) {
+  parts_->rendezvous.abort(failure);
+}
+
+std::optional<Failure> LocalGroup::failure() const {
+  return parts_->rendezvous.failure();
 }
 
 void LocalGroup::reset() {
-  rendezvous_->reset();
+  parts_->rendezvous.reset(parts_->local);
 }
 
 }  // namespace lockstep

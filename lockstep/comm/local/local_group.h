@@ -10,18 +10,16 @@
 
 namespace lockstep {
 
-class Rendezvous;
-
 struct LocalGroupOptions {
-  // Of the ranks, in their order, for messages: "cpu:0". As many as there are ranks.
+  // Names of the ranks, in order, for messages: "cpu:0". As many as there are ranks.
   std::vector<std::string> names = {};
   // How long a rank waits for the others.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };
 
 // Outlives the collectives that its ranks make. A rank belongs to one thread at a time; different
-// ranks may be used at the same time. After a CommError nobody touches the memory of the rank that
-// got it any more, and all ranks get the same error until reset().
+// ranks may be used at the same time. After a CommError the memory of the rank that got it is no
+// longer touched, and all ranks get the same error until reset().
 class LocalGroup final : public Group {
  public:
   explicit LocalGroup(LocalGroupOptions options);
@@ -29,16 +27,17 @@ class LocalGroup final : public Group {
   LocalGroup(const LocalGroup&) = delete;
   LocalGroup& operator=(const LocalGroup&) = delete;
 
-  int size() const;
+  int size() const override;
+  std::span<const int> local() const override;
   Communicator& rank(int rank) override;
-
-  bool aborted() const;
-  // Rounds that were under way are forgotten; their collectives can be started anew.
+  void abort(const Failure& failure) override;
+  std::optional<Failure> failure() const override;
+  // Rounds that were in flight are dropped; their collectives can be started again.
   void reset() override;
 
  private:
-  std::unique_ptr<Rendezvous> rendezvous_;
-  std::vector<std::unique_ptr<Communicator>> ranks_;
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace lockstep

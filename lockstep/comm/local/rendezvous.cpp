@@ -3,20 +3,20 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/local/share_work.h"
-#include "lockstep/device/cpu/cpu_device.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Where every rank has a core, looking is cheaper than being woken. Else a rank that looks keeps
+// If every rank has a core, spinning is cheaper than being woken. Otherwise a rank that spins keeps
 // the core from the one it waits for.
-constexpr Patience kOwnCore{.spins = 1000, .yielding = 2ms};
-constexpr Patience kSharedCore{.spins = 0, .yielding = 20us};
+constexpr SpinPolicy kOwnCore{.spins = 1000, .yielding = 2ms};
+constexpr SpinPolicy kSharedCore{.spins = 0, .yielding = 20us};
 
 constexpr std::chrono::milliseconds kLongest = 24h * 365;
+// How often a rank that waits for another process checks whether that is still alive.
+constexpr std::chrono::milliseconds kLookEvery = 100ms;
 
 const char* name_of(CollectiveKind kind) {
   switch (kind) {
@@ -34,12 +34,16 @@ const char* name_of(CollectiveKind kind) {
 
 }  // namespace
 
-Rendezvous::Rendezvous(std::vector<std::string> names, std::chrono::milliseconds timeout)
-    : names_(std::move(names)),
-      timeout_(std::min(timeout, kLongest)),
-      patience_(names_.size() <= available_cores().size() ? kOwnCore : kSharedCore),
-      counts_(names_.size()),
-      slots_(kSlots * names_.size()) {}
+Rendezvous::Rendezvous(RendezvousOptions options, const Meeting& meeting, RendezvousSite& site)
+    : options_(std::move(options)),
+      meeting_(meeting),
+      site_(site),
+      spin_policy_(options_.own_cores ? kOwnCore : kSharedCore),
+      look_every_(options_.between_processes ? kLookEvery : kLongest),
+      started_(options_.between_processes ? &RankCounts::started : &RankCounts::arrived),
+      last_(options_.between_processes ? &RankCounts::left : &RankCounts::done) {
+  options_.timeout = std::min(options_.timeout, kLongest);
+}
 
 std::string Rendezvous::describe(const Round& round) const {
   if (round.kind == CollectiveKind::Broadcast) {
@@ -50,166 +54,132 @@ std::string Rendezvous::describe(const Round& round) const {
                      lockstep::name_of(round.dtype));
 }
 
-std::span<const Round> Rendezvous::rounds(std::uint64_t number) const {
-  return {slots_.data() + number % kSlots * names_.size(), names_.size()};
-}
-
-bool Rendezvous::all_at(Count count, std::uint64_t value) const {
-  return std::all_of(counts_.begin(), counts_.end(),
-                     [&](const Counts& counts) { return (counts.*count).load() >= value; });
-}
-
-// Conditions that ranks wait for speak of all ranks, and the last to come sees all the others; the
-// rest need wake nobody.
+// Ranks wait for conditions on all ranks, and the last to arrive sees all the others; the rest need
+// not wake anybody.
 void Rendezvous::publish(int rank, Count count, std::uint64_t value) {
   (counts(rank).*count).store(value);
-  if (all_at(count, value)) changes_.notify();
+  if (all_at(count, value)) meeting_.changes().notify();
 }
 
-std::uint64_t Rendezvous::start(int rank, const Round& round) {
-  check();
+bool Rendezvous::has_free_slot(int rank) const {
+  const std::uint64_t number = meeting_.counts(rank).arrived.load();
+  return number < kSlots || all_at(last_, number - kSlots + 1);
+}
+
+void Rendezvous::arrive(int rank, const Round& round) {
   const std::uint64_t number = counts(rank).arrived.load();
-  // The slot is free once the round that used it is over: nobody will look at it any more.
-  if (number >= kSlots && !all_at(&Counts::done, number - kSlots + 1)) {
-    fail<InternalError>(
-        "[comm] {} starts {} while {} collectives are under way, the most there may be", name(rank),
-        describe(round), kSlots);
-  }
-  slots_[number % kSlots * names_.size() + static_cast<std::size_t>(rank)] = round;
-  publish(rank, &Counts::arrived, number + 1);
-  return number;
+  meeting_.rounds(number)[static_cast<std::size_t>(rank)] = round;
+  publish(rank, &RankCounts::arrived, number + 1);
 }
 
-bool Rendezvous::advance(int rank, std::uint64_t number) {
-  check();
-  do_shares(rank, counts(rank).arrived.load());
-  return all_at(&Counts::done, number + 1);
-}
-
-void Rendezvous::await_ranks(int rank, std::uint64_t number) {
-  check();
-  // Others may be waiting for this rank's shares of earlier rounds before they start this one.
-  for (;;) {
-    do_shares(rank, number);
-    if (all_at(&Counts::arrived, number + 1)) return;
-    const std::uint64_t next = counts(rank).done.load();
-    await(rank, number, [&] { return all_at(&Counts::arrived, std::min(next, number) + 1); });
-  }
-}
-
-void Rendezvous::finish(int rank, std::uint64_t number) {
-  check();
-  // While others have work left for this round, its own for later ones is done.
-  const std::uint64_t started = counts(rank).arrived.load();
-  for (;;) {
-    do_shares(rank, started);
-    if (all_at(&Counts::done, number + 1)) return;
-    const std::uint64_t next = counts(rank).done.load();
-    await(rank, number, [&] {
-      return all_at(&Counts::done, number + 1) ||
-             (next < started && all_at(&Counts::arrived, next + 1));
-    });
-  }
-}
-
-// This rank's shares of the rounds before `end`, as far as all have arrived at them.
-void Rendezvous::do_shares(int rank, std::uint64_t end) {
-  Counts& mine = counts(rank);
-  for (std::uint64_t next = mine.done.load(); next < end && all_at(&Counts::arrived, next + 1);
-       ++next) {
+bool Rendezvous::do_slices(int rank, std::uint64_t end) {
+  RankCounts& mine = counts(rank);
+  const std::uint64_t first = mine.done.load();
+  std::uint64_t next = first;
+  for (; next < end && all_at(&RankCounts::arrived, next + 1); ++next) {
     check_agreement(next);
     mine.claimed.store(next + 1);
-    if (aborted_.load()) {
+    if (aborted()) {
       mine.claimed.store(next);
       fail_as_aborted();
     }
-    do_share(rounds(next), rank);
-    publish(rank, &Counts::done, next + 1);
+    site_.do_slice(meeting_.rounds(next), next, rank);
+    publish(rank, &RankCounts::done, next + 1);
   }
+  return next > first;
 }
 
-// Every rank compares with rank 0, so that all say the same.
+// Every rank compares with rank 0, so that all report the same.
 void Rendezvous::check_agreement(std::uint64_t number) {
-  const std::span<const Round> all = rounds(number);
+  const std::span<const Round> all = meeting_.rounds(number);
   const auto other = std::find_if(all.begin() + 1, all.end(),
                                   [&](const Round& round) { return !round.agrees_with(all[0]); });
   if (other == all.end()) return;
-  abort_and_fail(
-      fmt::format("[comm] collective {}: {} runs {} and {} runs {}; all ranks must start the same "
-                  "collectives in the same order",
-                  number, name(0), describe(all[0]), name(static_cast<int>(other - all.begin())),
-                  describe(*other)));
+  const auto rank = static_cast<int>(other - all.begin());
+  abort_and_fail({.rank = rank,
+                  .kind = FailureKind::Comm,
+                  .message = fmt::format(
+                      "[comm] collective {}: {} runs {} and {} runs {}; all ranks must "
+                      "start the same collectives in the same order",
+                      all[0].collective, name(0), describe(all[0]), name(rank), describe(*other))});
 }
 
-template <class Ready>
-void Rendezvous::await(int rank, std::uint64_t number, const Ready& ready) {
-  const bool in_time =
-      changes_.await([&] { return aborted_.load() || ready(); }, timeout_, patience_);
-  if (aborted_.load()) fail_as_aborted();
-  if (!in_time) fail_for_missing(rank, number);
-}
-
-void Rendezvous::fail_for_missing(int rank, std::uint64_t number) {
+void Rendezvous::fail_for_missing(int rank, const Round& round, std::uint64_t number) {
   std::string absent;
   std::string slow;
-  const auto add = [](std::string& list, const std::string& name) {
-    list += (list.empty() ? "" : ", ") + name;
+  int first = -1;
+  const auto add = [&](std::string& list, int other) {
+    list += (list.empty() ? "" : ", ") + name(other);
+    if (first < 0) first = other;
   };
   for (int other = 0; other < size(); ++other) {
-    if (counts(other).arrived.load() <= number) {
-      add(absent, name(other));
-    } else if (other != rank && counts(other).done.load() <= number) {
-      add(slow, name(other));
+    if ((counts(other).*started_).load() <= round.collective) add(absent, other);
+  }
+  for (const Count count : {&RankCounts::done, last_}) {
+    if (first >= 0) break;
+    for (int other = 0; other < size(); ++other) {
+      if (other != rank && (counts(other).*count).load() <= number) add(slow, other);
     }
   }
-  const Round& mine = rounds(number)[static_cast<std::size_t>(rank)];
-  abort_and_fail(fmt::format("[comm] {} waited {} ms in {} (collective {}){}{}", name(rank),
-                             timeout_.count(), describe(mine), number,
-                             absent.empty() ? "" : "; not started by " + absent,
-                             slow.empty() || !absent.empty() ? "" : "; not finished by " + slow));
+  abort_and_fail(
+      {.rank = first,
+       .kind = FailureKind::Comm,
+       .message = fmt::format("[comm] {} waited {} ms in {} (collective {}){}{}", name(rank),
+                              options_.timeout.count(), describe(round), round.collective,
+                              absent.empty() ? "" : "; not started by " + absent,
+                              slow.empty() ? "" : "; not finished by " + slow)});
 }
 
-void Rendezvous::check() {
-  if (aborted_.load()) fail_as_aborted();
-}
-
-void Rendezvous::abort(const std::string& reason) {
+// A process writes its record before it publishes it: nobody sees half a failure, wherever the
+// process dies.
+void Rendezvous::abort(const Failure& failure) {
   {
-    std::lock_guard lock(reason_mutex_);
-    if (!aborted_) reason_ = reason;
-    aborted_ = true;
+    const std::lock_guard lock(failure_mutex_);
+    if (!aborted()) {
+      meeting_.failure(options_.process).set(failure);
+      std::uint32_t none = 0;
+      meeting_.failed().compare_exchange_strong(none,
+                                                static_cast<std::uint32_t>(options_.process) + 1);
+    }
   }
-  changes_.notify();
-  await_shares_under_way();
+  meeting_.changes().notify();
+  await_slices_in_progress();
 }
 
-void Rendezvous::await_shares_under_way() const {
-  for (const Counts& counts : counts_) {
+std::optional<Failure> Rendezvous::failure() const {
+  const std::uint32_t failed = meeting_.failed().load();
+  if (failed == 0) return std::nullopt;
+  return meeting_.failure(static_cast<int>(failed) - 1).get();
+}
+
+void Rendezvous::await_slices_in_progress() const {
+  if (options_.between_processes) return;
+  for (const RankCounts& counts : meeting_.counts()) {
     while (counts.claimed.load() > counts.done.load()) sched_yield();
   }
 }
 
 void Rendezvous::fail_as_aborted() {
-  await_shares_under_way();
-  std::lock_guard lock(reason_mutex_);
-  throw CommError(reason_);
+  await_slices_in_progress();
+  throw CommError(failure().value_or(Failure{}).message);
 }
 
-void Rendezvous::abort_and_fail(const std::string& reason) {
-  this->abort(reason);
+void Rendezvous::abort_and_fail(const Failure& failure) {
+  this->abort(failure);
   fail_as_aborted();
 }
 
-void Rendezvous::reset() {
-  for (Counts& counts : counts_) {
-    counts.arrived = 0;
-    counts.done = 0;
-    counts.claimed = 0;
+void Rendezvous::reset(std::span<const int> ranks) {
+  for (const int rank : ranks) {
+    RankCounts& mine = counts(rank);
+    for (const Count count : {&RankCounts::started, &RankCounts::arrived, &RankCounts::done,
+                              &RankCounts::left, &RankCounts::claimed}) {
+      (mine.*count).store(0);
+    }
   }
-  std::lock_guard lock(reason_mutex_);
-  reason_.clear();
+  const std::lock_guard lock(failure_mutex_);
   ++generation_;
-  aborted_ = false;
+  meeting_.failed().store(0);
 }
 
 }  // namespace lockstep

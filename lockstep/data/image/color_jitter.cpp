@@ -9,16 +9,16 @@ namespace lockstep {
 
 void check(const ColorJitter& options) {
   for (const float strength : {options.brightness, options.contrast, options.saturation}) {
-    require(strength >= 0, "[color_jitter] a strength of {} is negative", strength);
+    require(strength >= 0, "[color_jitter] strengths must be 0 or more, not {}", strength);
   }
   require(options.hue >= 0 && options.hue <= 0.5f,
-          "[color_jitter] the hue turns by 0 to 0.5 of the circle, not by {}", options.hue);
+          "[color_jitter] .hue must be from 0 to 0.5, not {}", options.hue);
 }
 
 ColorJitterDraw draw_color_jitter(const ColorJitter& options, RandomSequence& random) {
   ColorJitterDraw draw;
   for (std::size_t i = draw.order.size() - 1; i > 0; --i) {
-    // Four divides 2^32 and the bias for three is of the order of 2^-32.
+    // 2 and 4 divide 2^32, and the bias for 3 is of the order of 2^-32.
     const std::size_t other = (std::uint64_t{random.next()} * (i + 1)) >> 32;
     std::swap(draw.order[i], draw.order[other]);
   }

@@ -1,5 +1,5 @@
-// Random changes of brightness, contrast, saturation and hue, as torchvision.transforms.ColorJitter
-// makes them: each with a random strength, in a random order.
+// Random changes of brightness, contrast, saturation and hue, as in
+// torchvision.transforms.ColorJitter: each with a random strength, in a random order.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace lockstep {
 
-// The strengths: a factor is drawn from [max(0, 1 - strength), 1 + strength]; for the hue, a turn
-// from [-hue, hue] of the circle, hue ≤ 1/2. 0: unchanged.
+// The strengths: a factor is drawn from [max(0, 1 - strength), 1 + strength]; the hue is rotated by
+// [-hue, hue] of a full circle, hue ≤ 1/2. 0: unchanged.
 struct ColorJitter {
   float brightness = 0;
   float contrast = 0;
@@ -19,12 +19,12 @@ struct ColorJitter {
   bool any() const { return brightness > 0 || contrast > 0 || saturation > 0 || hue > 0; }
 };
 
-// UsageError for a negative strength or a hue over a half.
+// UsageError for a negative strength or a hue above 1/2.
 void check(const ColorJitter& options);
 
 enum class ColorChange : std::uint8_t { Brightness, Contrast, Saturation, Hue };
 
-// What was drawn.
+// The random choices for one image.
 struct ColorJitterDraw {
   std::array<ColorChange, 4> order = {ColorChange::Brightness, ColorChange::Contrast,
                                       ColorChange::Saturation, ColorChange::Hue};
@@ -34,10 +34,10 @@ struct ColorJitterDraw {
   float hue = 0;
 };
 
-// Draws as many numbers whatever the options.
+// Draws the same number of random values whatever the options.
 ColorJitterDraw draw_color_jitter(const ColorJitter& options, RandomSequence& random);
 
-// Applies it to planes of `count` values in [0, 255] each.
+// Applies the choices to planes of `count` values in [0, 255] each.
 void apply_color_jitter(const ColorJitterDraw& draw, float* red, float* green, float* blue,
                         std::size_t count, const ImageLoops& loops = image_loops());
 

@@ -9,14 +9,14 @@ namespace lockstep {
 
 namespace {
 
-ImageRegion in_the_middle(const ImageInfo& info, int width, int height) {
+ImageRegion centred(const ImageInfo& info, int width, int height) {
   return {.x = (info.width - width) / 2,
           .y = (info.height - height) / 2,
           .width = width,
           .height = height};
 }
 
-// [0, bound], evenly.
+// Uniform in [0, bound].
 int up_to(int bound, RandomSequence& random) {
   return static_cast<int>(random.below(static_cast<std::uint64_t>(bound) + 1));
 }
@@ -25,12 +25,13 @@ int up_to(int bound, RandomSequence& random) {
 
 void check(const RandomResizedCrop& options) {
   require(0 < options.min_area && options.min_area <= options.max_area && options.max_area <= 1,
-          "[random_resized_crop] the area must be within (0, 1], not {} to {}", options.min_area,
+          "[random_resized_crop] the area must be in (0, 1], not {} to {}", options.min_area,
           options.max_area);
   require(0 < options.min_ratio && options.min_ratio <= options.max_ratio,
-          "[random_resized_crop] the ratio of width to height cannot be {} to {}",
+          "[random_resized_crop] the ratio of width to height must be positive, not {} to {}",
           options.min_ratio, options.max_ratio);
-  require(options.tries >= 0, "[random_resized_crop] {} tries are too few", options.tries);
+  require(options.tries >= 0, "[random_resized_crop] .tries must be 0 or more, not {}",
+          options.tries);
 }
 
 ImageRegion random_resized_crop(const ImageInfo& info, const RandomResizedCrop& options,
@@ -59,19 +60,19 @@ ImageRegion random_resized_crop(const ImageInfo& info, const RandomResizedCrop& 
   } else if (ratio > options.max_ratio) {
     width = static_cast<int>(std::nearbyint(height * static_cast<double>(options.max_ratio)));
   }
-  return in_the_middle(info, std::clamp(width, 1, info.width), std::clamp(height, 1, info.height));
+  return centred(info, std::clamp(width, 1, info.width), std::clamp(height, 1, info.height));
 }
 
 ImageRegion crop_to_aspect(const ImageInfo& info, int width, int height, double fraction) {
   require(width > 0 && height > 0 && fraction > 0 && fraction <= 1,
-          "[crop_to_aspect] no part of {}x{} and a fraction of {} can be taken", width, height,
-          fraction);
+          "[crop_to_aspect] the size {}x{} must be positive and the fraction {} in (0, 1]", width,
+          height, fraction);
   const auto cut = [fraction](int size, std::int64_t wanted) {
     const auto kept = static_cast<double>(std::min<std::int64_t>(size, wanted));
     return std::max(1, static_cast<int>(fraction == 1 ? kept : std::nearbyint(kept * fraction)));
   };
-  return in_the_middle(info, cut(info.width, std::int64_t{info.height} * width / height),
-                       cut(info.height, std::int64_t{info.width} * height / width));
+  return centred(info, cut(info.width, std::int64_t{info.height} * width / height),
+                 cut(info.height, std::int64_t{info.width} * height / width));
 }
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ bool starts_with(std::span<const std::byte> bytes, const std::array<unsigned cha
   return bytes.size() >= kCount && std::memcmp(bytes.data(), start.data(), kCount) == 0;
 }
 
-// The scaled pixels that hold some of [begin, begin + extent), and where in them it begins.
+// The scaled pixels that overlap [begin, begin + extent), and where in them it begins.
 void scale_axis(int begin, int extent, int scale, int& count, double& offset, double& scaled) {
   const int first = begin / scale;
   count = (begin + extent + scale - 1) / scale - first;
@@ -32,7 +32,7 @@ DecodedPart part_of(const ImageInfo& info, const DecodeOptions& options) {
   const ImageRegion region = options.region.value_or(whole(info));
   require(region.x >= 0 && region.y >= 0 && region.width > 0 && region.height > 0 &&
               region.width <= info.width - region.x && region.height <= info.height - region.y,
-          "[image] the region {}x{} at ({}, {}) is not inside a picture of {}x{}", region.width,
+          "[image] the region {}x{} at ({}, {}) is not inside an image of {}x{}", region.width,
           region.height, region.x, region.y, info.width, info.height);
   DecodedPart part;
   if (info.format == ImageFormat::Jpeg && options.at_least_width > 0 &&
@@ -64,8 +64,7 @@ const ImageInfo& ImageDecoder::open(std::span<const std::byte> bytes, std::strin
   } else if (bytes.empty()) {
     fail<DataError>("[image] {}: the file is empty", label);
   } else {
-    fail<DataError>("[image] {}: {} bytes that begin neither as a JPEG nor as a PNG do", label,
-                    bytes.size());
+    fail<DataError>("[image] {}: its {} bytes are neither a JPEG nor a PNG", label, bytes.size());
   }
   info_ = decoder->open(bytes, label, limits_);
   current_ = decoder;
@@ -87,8 +86,8 @@ void ImageDecoder::read_row(std::uint8_t* pixels) {
 
 int ImageDecoder::read_rows(std::uint8_t* const* rows, int count) {
   require(current_ != nullptr && count > 0 && rows_read_ < part_.height,
-          "[image] {} of {} rows of the part were read; {} more are asked for", rows_read_,
-          part_.height, count);
+          "[image] {} of {} rows were read, but {} more were requested", rows_read_, part_.height,
+          count);
   const int done = current_->read_rows(rows, std::min(count, part_.height - rows_read_));
   rows_read_ += done;
   return done;

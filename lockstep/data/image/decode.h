@@ -1,14 +1,14 @@
-// Decoding of JPEG and PNG, the whole picture or the part of it that is wanted.
+// Decodes JPEG and PNG, the whole image or a region of it.
 //
-// A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size for a fraction of the work (the transform
-// computes fewer samples), and outside a region only its entropy code is read. Whatever is wrong
-// with a file is a DataError that names it, the byte reached and what the library said; a file that
-// ends too early is never a picture, whichever region is wanted.
+// A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size for a fraction of the work (the inverse DCT
+// computes fewer samples), and outside a region only its entropy code is decoded. Any problem with
+// a file is a DataError with its name, the byte reached and the library's message. A file that was
+// cut off is always an error, even if the region is complete.
 //
-//   ImageDecoder decoder;                       // one a thread, kept
+//   ImageDecoder decoder;                       // one per thread, reused
 //   const ImageInfo info = decoder.open(bytes, "cat.jpg");
 //   const DecodedPart part = decoder.start({.region = {...}, .at_least_width = 224, ...});
-//   for (int row = 0; row < part.height; ++row) decoder.read_row(memory for part.width pixels);
+//   for (int row = 0; row < part.height; ++row) decoder.read_row(buffer of part.width pixels);
 //   decoder.finish();
 #pragma once
 
@@ -23,32 +23,31 @@
 
 namespace lockstep {
 
-// What a file may ask for before it is refused.
+// Files beyond these limits are refused.
 struct DecodeLimits {
   std::int64_t pixels = std::int64_t{1} << 27;
-  int scans = 500;  // of a progressive JPEG: a small file can hold very many over a large picture
+  int scans = 500;  // of a progressive JPEG: a small file can have very many over a large image
 };
 
 struct DecodeOptions {
   ColorMode color_mode = ColorMode::Rgb;
-  // In pixels of the picture; the whole of it if absent.
+  // In pixels of the image; nullopt: the whole image.
   std::optional<ImageRegion> region = std::nullopt;
-  // A JPEG's region is decoded at 1/2, 1/4 or 1/8 where it then still has at least so many pixels a
-  // side. 0: at its full size.
+  // The region of a JPEG is decoded at 1/2, 1/4 or 1/8 if it then still has at least this size. 0:
+  // at full size.
   int at_least_width = 0;
   int at_least_height = 0;
-  // The less exact of libjpeg's fast transforms, which TensorFlow prefers.
+  // libjpeg's faster, less accurate inverse DCT, which TensorFlow prefers.
   bool fast_dct = false;
-  // Lets the part have the columns beside the region that the library decoded anyhow, which saves a
-  // copy of every row.
+  // Allows the result to include columns outside the region that the library decodes anyway, which
+  // saves a copy of every row.
   bool wider_columns = false;
 };
 
-// The pixels that a decode gives. The region lies at [left, left + region_width) of their columns
-// and [top, top + region_height) of their rows; where they are scaled down, it can begin and end
-// within one.
+// The pixels that decoding returns. The region is at columns [left, left + region_width) and rows
+// [top, top + region_height) of them; if they are scaled down, it may begin and end inside a pixel.
 struct DecodedPart {
-  int scale = 1;  // 1, 2, 4 or 8: pixels of the picture that became one, a side
+  int scale = 1;  // 1, 2, 4 or 8: the factor by which both sides are scaled down
   int width = 0;
   int height = 0;
   double left = 0;
@@ -57,29 +56,29 @@ struct DecodedPart {
   double region_height = 0;
 };
 
-// The part that options take of a picture; UsageError where the region is not inside it.
+// The part of an image that these options decode; UsageError if the region is not inside the image.
 DecodedPart part_of(const ImageInfo& info, const DecodeOptions& options);
 
-// What one library does. Functions are called in this order; each that fails leaves the object
+// The decoder of one format. Functions are called in this order; after one throws, the object is
 // ready for open().
 class FormatDecoder {
  public:
   virtual ~FormatDecoder() = default;
-  // Reads the header. `bytes` must stay until finish(), `label` until the next open().
+  // Reads the header. `bytes` must stay valid until finish(), `label` until the next open().
   virtual ImageInfo open(std::span<const std::byte> bytes, std::string_view label,
                          const DecodeLimits& limits) = 0;
-  // The part as it will come: wider than `part` where wider_columns asks for no less.
+  // Returns the actual part: it may be wider than `part` with wider_columns.
   virtual DecodedPart start(const DecodeOptions& options, const DecodedPart& part) = 0;
-  // Writes up to `count` next rows of the part; says how many, at least one.
+  // Writes up to `count` of the next rows of the part; returns how many, at least one.
   virtual int read_rows(std::uint8_t* const* rows, int count) = 0;
-  // Gives up what the picture took; may be called at any time.
+  // Releases what the image needed; may be called at any time.
   virtual void finish() = 0;
 };
 
 std::unique_ptr<FormatDecoder> make_jpeg_decoder();
 std::unique_ptr<FormatDecoder> make_png_decoder();
 
-// A decoder for one thread. It keeps the libraries' states and its rows from one file to the next.
+// A decoder for one thread. It keeps the state of the libraries and its buffers between files.
 class ImageDecoder {
  public:
   explicit ImageDecoder(DecodeLimits limits = {});
@@ -87,8 +86,8 @@ class ImageDecoder {
   ImageDecoder(ImageDecoder&&) noexcept;
   ImageDecoder& operator=(ImageDecoder&&) noexcept;
 
-  // Reads the header and is ready for start(). The format is told by the first bytes. `bytes` and
-  // `label` (the file's name, for messages) must stay until finish().
+  // Reads the header; call start() next. The first bytes determine the format. `bytes` and `label`
+  // (the file's name, for messages) must stay valid until finish().
   const ImageInfo& open(std::span<const std::byte> bytes, std::string_view label);
   const DecodedPart& start(const DecodeOptions& options);
   // Writes the next row of the part: width × channels bytes.
@@ -96,8 +95,7 @@ class ImageDecoder {
   int read_rows(std::uint8_t* const* rows, int count);
   void finish();
 
-  // All in one: writes the part (height × width × channels) to `pixels`; UsageError where it is too
-  // small for it.
+  // All in one: writes the part (height × width × channels); UsageError if `pixels` is too small.
   DecodedPart decode(std::span<const std::byte> bytes, std::string_view label,
                      const DecodeOptions& options, std::span<std::uint8_t> pixels);
   // The same into a new tensor, u8, (height, width, channels).
@@ -117,7 +115,7 @@ class ImageDecoder {
   int rows_read_ = 0;
 };
 
-// Only the header; DataError where it is neither a JPEG's nor a PNG's.
+// Reads only the header; DataError if it is neither a JPEG nor a PNG.
 ImageInfo read_image_info(std::span<const std::byte> bytes, std::string_view label,
                           const DecodeLimits& limits = {});
 

@@ -17,14 +17,14 @@ int channels_of(ColorMode mode) {
     case ColorMode::Rgba:
       return 4;
   }
-  fail<InternalError>("[image] no such colour mode: {}", static_cast<int>(mode));
+  fail<InternalError>("[image] unknown colour mode {}", static_cast<int>(mode));
 }
 
 ColorMode color_mode_named(std::string_view name) {
   if (name == "grayscale") return ColorMode::Grayscale;
   if (name == "rgb") return ColorMode::Rgb;
   if (name == "rgba") return ColorMode::Rgba;
-  fail<UsageError>("[image] the colour mode is grayscale, rgb or rgba, not '{}'", name);
+  fail<UsageError>("[image] the colour mode must be grayscale, rgb or rgba, not '{}'", name);
 }
 
 }  // namespace lockstep

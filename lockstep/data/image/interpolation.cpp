@@ -44,7 +44,7 @@ float gaussian(float x) {
   return std::exp(-x * x / (2 * deviation * deviation));
 }
 
-// Makes the weights of one output sum to one, which gives back what lay beyond the edges.
+// Scales the weights of one output to a sum of one, which makes up for those beyond the edges.
 void normalize(float* weights, int count) {
   float sum = 0;
   for (int k = 0; k < count; ++k) sum += weights[k];
@@ -53,7 +53,7 @@ void normalize(float* weights, int count) {
   for (int k = 0; k < count; ++k) weights[k] *= factor;
 }
 
-// Where one output's weights go.
+// The source pixels that the weights of one output apply to.
 struct Output {
   int first = 0;
   int count = 0;
@@ -96,12 +96,12 @@ Output bilinear(const AxisSource& source, double centre, float* weights) {
   return {.first = first, .count = 2};
 }
 
-// TensorFlow takes these weights from a table of 1024 places between two pixels.
+// TensorFlow takes these weights from a table with 1024 steps between two pixels.
 Output bicubic(const AxisSource& source, double centre, float* weights) {
-  constexpr float kPlaces = 1024;
+  constexpr float kSteps = 1024;
   const double position = centre - 0.5;
   const double lower = std::floor(position);
-  const float fraction = std::nearbyint(static_cast<float>(position - lower) * kPlaces) / kPlaces;
+  const float fraction = std::nearbyint(static_cast<float>(position - lower) * kSteps) / kSteps;
   const int begin = std::max(static_cast<int>(lower) - 1, source.first);
   const int end = std::min(static_cast<int>(lower) + 3, source.last);
   for (int pixel = begin; pixel < end; ++pixel) {
@@ -112,7 +112,7 @@ Output bicubic(const AxisSource& source, double centre, float* weights) {
   return {.first = begin, .count = end - begin};
 }
 
-// The pixels under [begin, end), each by the length of it that is covered.
+// The pixels that [begin, end) overlaps, each weighted by the length of the overlap.
 Output area(const AxisSource& source, double begin, double end, float* weights) {
   const int first = std::clamp(static_cast<int>(std::floor(begin)), source.first, source.last - 1);
   const int last = std::clamp(static_cast<int>(std::ceil(end)), first + 1, source.last);
@@ -141,10 +141,10 @@ float radius_of(Interpolation interpolation) {
     case Interpolation::Gaussian:
       return kGaussianRadius;
   }
-  fail<InternalError>("[resize] no such interpolation: {}", static_cast<int>(interpolation));
+  fail<InternalError>("[resize] unknown interpolation {}", static_cast<int>(interpolation));
 }
 
-// Calls use(f), where f(output, weights) fills in one output's weights and says where they lie.
+// Calls use(f), where f(output, weights) writes the weights of one output and returns their pixels.
 template <class Use>
 void with_rule(const AxisSource& source, int outputs, const AxisOptions& options, float stretch,
                Use use) {
@@ -204,8 +204,8 @@ Interpolation interpolation_named(std::string_view name) {
     if (spelling == name) return interpolation;
   }
   fail<UsageError>(
-      "[resize] no interpolation is called '{}': nearest, bilinear, bicubic, area, lanczos3, "
-      "lanczos5, gaussian and mitchellcubic are",
+      "[resize] unknown interpolation '{}'; it can be nearest, bilinear, bicubic, area, lanczos3, "
+      "lanczos5, gaussian or mitchellcubic",
       name);
 }
 

@@ -1,9 +1,9 @@
 // Interpolation along one axis as weights: output i is the sum of weights(i)[k] × source[first(i) +
-// k]. The definitions are those of tf.image.resize (version 2): pixels are squares whose centres
-// lie at halves, weights beyond the edge are given to what is inside.
+// k]. The definitions are those of tf.image.resize (version 2): pixels are squares with centres at
+// half-integers, and weights beyond the edge are redistributed to the pixels inside.
 //
-// Where the filters come from: Keys, "Cubic convolution interpolation" (1981), with a = -1/2;
-// Mitchell and Netravali (1988). Antialiasing widens a filter by the factor of the reduction.
+// The filters are from Keys, "Cubic convolution interpolation" (1981), with a = -1/2, and Mitchell
+// and Netravali (1988). Antialiasing widens a filter by the factor of the reduction.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// As tf.image.resize has them. Nearest and area have no use for antialiasing and ignore it.
+// As in tf.image.resize. Nearest and Area ignore antialiasing.
 enum class Interpolation : std::uint8_t {
   Nearest,
   Bilinear,
@@ -28,7 +28,7 @@ enum class Interpolation : std::uint8_t {
 // "bilinear", "lanczos3", …: Keras's spelling; UsageError for any other.
 Interpolation interpolation_named(std::string_view name);
 
-// The stretch of source pixels that becomes the axis: [begin, begin + extent), of whose pixels only
+// The interval [begin, begin + extent) of source pixels that is resized; only the pixels
 // [first, last) may be read.
 struct AxisSource {
   double begin = 0;
@@ -37,7 +37,7 @@ struct AxisSource {
   int last = 0;
 };
 
-// The pixels 0 … size of a picture.
+// All pixels of an axis.
 inline AxisSource whole_axis(int size) {
   return {.begin = 0, .extent = static_cast<double>(size), .first = 0, .last = size};
 }
@@ -45,16 +45,16 @@ inline AxisSource whole_axis(int size) {
 struct AxisOptions {
   Interpolation interpolation = Interpolation::Bilinear;
   bool antialias = false;
-  bool mirrored = false;  // output i takes the place of output size - 1 - i
+  bool mirrored = false;  // output i becomes output size - 1 - i
 };
 
 class AxisWeights {
  public:
-  // Fills the table; its memory is kept from one call to the next.
+  // Computes the weights; memory is reused between calls.
   void fill(const AxisSource& source, int outputs, const AxisOptions& options);
 
   int outputs() const { return static_cast<int>(first_.size()); }
-  // The weights of every output, some of them zero. All pixels that they stand for may be read.
+  // The number of weights per output; some may be zero. The pixels of all weights may be read.
   int taps() const { return taps_; }
   int first(int output) const { return first_[static_cast<std::size_t>(output)]; }
   std::span<const float> weights(int output) const {

@@ -1,6 +1,6 @@
-// JPEG by libjpeg-turbo. The library reports errors by a call that must not return, which here
-// jumps back to guarded(): between the two there are frames of the library and functions without
-// destructors only.
+// JPEG with libjpeg-turbo. The library reports errors through a callback that must not return; here
+// it jumps back to guarded(). Between the two there are only frames of the library and of functions
+// without destructors.
 #include <algorithm>
 #include <array>
 #include <csetjmp>
@@ -23,13 +23,13 @@ namespace lockstep {
 
 namespace {
 
-// Rows that go through memory of our own at a time.
-constexpr int kRowsBetween = 16;
-// A block of 64 samples costs a bit or more under Huffman's code, so that no file of n bytes can
-// hold more pixels than 512 n.
+// Rows decoded into the scratch buffer at a time.
+constexpr int kScratchRows = 16;
+// A Huffman-coded block of 64 samples takes at least one bit, so that a file of n bytes has at most
+// 512 n pixels.
 constexpr std::int64_t kMostPixelsPerByte = 512;
 
-// Warnings about pictures that are whole all the same. All others say that samples were made up.
+// Warnings about images that are complete nevertheless. All others mean that samples were made up.
 bool is_harmless(int warning) {
   return warning == JWRN_EXTRANEOUS_DATA || warning == JWRN_ADOBE_XFORM ||
          warning == JWRN_JFIF_MAJOR || warning == JWRN_NOT_SEQUENTIAL || warning == JWRN_BOGUS_ICC;
@@ -61,14 +61,14 @@ class JpegDecoder final : public FormatDecoder {
   static boolean on_end_of_bytes(j_decompress_ptr library);
   static void on_skip(j_decompress_ptr library, long count);
 
-  // Runs calls of the library; DataError where one fails, std::bad_alloc where memory ran out.
+  // Runs calls of the library; DataError if one fails, std::bad_alloc if memory runs out.
   template <class Calls>
   void guarded(Calls calls);
   [[noreturn]] void fail_as_data();
   void check_size(const DecodeLimits& limits);
-  // Finds the end marker behind the header: a picture that was cut off has none.
+  // Finds the end marker after the header: an image that was cut off has none.
   void check_end() const;
-  // Restricts decoding to the wanted columns and skips the rows above the wanted ones.
+  // Restricts decoding to the requested columns and skips the rows above the requested ones.
   void narrow(int first_column, int columns, int first_row);
   bool loses_edge_columns() const;
   JDIMENSION read_scanlines(JSAMPARRAY rows, JDIMENSION count);
@@ -83,13 +83,13 @@ class JpegDecoder final : public FormatDecoder {
   std::span<const std::byte> bytes_;
   std::string_view label_;
   int scans_allowed_ = 0;
-  bool out_of_memory_ = false;  // the library's last error
-  // Of the rows that the library gives: the columns to pass over, and those to hand on.
+  bool out_of_memory_ = false;  // whether that was the library's last error
+  // In the rows that the library returns: the columns to skip, and those to keep.
   JDIMENSION extra_columns_ = 0;
   JDIMENSION columns_ = 0;
   int channels_ = 0;
   bool cmyk_ = false;
-  std::vector<std::uint8_t> between_;
+  std::vector<std::uint8_t> scratch_;
 };
 
 template <class Calls>
@@ -137,7 +137,7 @@ void JpegDecoder::on_progress(j_common_ptr library) {
   }
 }
 
-// All bytes are there from the start: to need more of them is to have too few.
+// All bytes are available from the start: if the library needs more, the file is too short.
 boolean JpegDecoder::on_end_of_bytes(j_decompress_ptr library) {
   library->err->msg_code = JWRN_JPEG_EOF;
   on_error(reinterpret_cast<j_common_ptr>(library));
@@ -170,8 +170,8 @@ ImageInfo JpegDecoder::open(std::span<const std::byte> bytes, std::string_view l
   source_.next_input_byte = reinterpret_cast<const JOCTET*>(bytes.data());
   source_.bytes_in_buffer = bytes.size();
   guarded([this] {
-    // The library keeps tables from one picture to the next. A file that lacks some must not be
-    // decoded with those of another, so that each gets a state of its own.
+    // The library keeps tables from one image to the next. A file that lacks some must not be
+    // decoded with those of another, so every file gets a new state.
     jpeg_destroy_decompress(&library_);
     jpeg_create_decompress(&library_);
     library_.client_data = this;
@@ -197,10 +197,10 @@ void JpegDecoder::check_size(const DecodeLimits& limits) {
   jpeg_abort_decompress(&library_);
   if (pixels > limits.pixels) {
     fail<DataError>(
-        "[decode_jpeg] {}: {}x{} are {} pixels, over the limit of {} (DecodeLimits::pixels)",
+        "[decode_jpeg] {}: {}x{} is {} pixels, above the limit of {} (DecodeLimits::pixels)",
         label_, width, height, pixels, limits.pixels);
   }
-  fail<DataError>("[decode_jpeg] {}: {} bytes cannot hold the {}x{} pixels that its header claims",
+  fail<DataError>("[decode_jpeg] {}: {} bytes cannot hold the {}x{} pixels that the header claims",
                   label_, bytes_.size(), width, height);
 }
 
@@ -210,8 +210,7 @@ void JpegDecoder::check_end() const {
   for (const JOCTET* at = begin + bytes_.size(); at - data >= 2; --at) {
     if (at[-1] == JPEG_EOI && at[-2] == 0xFF) return;
   }
-  fail<DataError>("[decode_jpeg] {}: cut off: no end marker in its {} bytes", label_,
-                  bytes_.size());
+  fail<DataError>("[decode_jpeg] {}: cut off: no end marker in {} bytes", label_, bytes_.size());
 }
 
 DecodedPart JpegDecoder::start(const DecodeOptions& options, const DecodedPart& part) {
@@ -227,7 +226,7 @@ DecodedPart JpegDecoder::start(const DecodeOptions& options, const DecodedPart& 
   library_.scale_num = 1;
   library_.scale_denom = static_cast<unsigned>(part.scale);
   library_.dct_method = options.fast_dct ? JDCT_IFAST : JDCT_ISLOW;
-  // Smoothing is for pictures that are still arriving, and would look across a region's edges.
+  // Smoothing is for partially received images, and would read beyond the edges of the region.
   library_.do_block_smoothing = FALSE;
   columns_ = static_cast<JDIMENSION>(part.width);
   guarded([this, &region, &part] {
@@ -242,14 +241,14 @@ DecodedPart JpegDecoder::start(const DecodeOptions& options, const DecodedPart& 
     extra_columns_ = 0;
   }
   if (cmyk_ || columns_ != library_.output_width) {
-    between_.resize(std::size_t{library_.output_width} *
-                    static_cast<std::size_t>(library_.output_components) * kRowsBetween);
+    scratch_.resize(std::size_t{library_.output_width} *
+                    static_cast<std::size_t>(library_.output_components) * kScratchRows);
   }
   return actual;
 }
 
-// Chroma of half the width is interpolated between neighbours, of which the outermost columns of a
-// region lack one.
+// Subsampled chroma is interpolated between neighbouring columns, and the outermost columns of a
+// region lack a neighbour.
 bool JpegDecoder::loses_edge_columns() const {
   for (int i = 0; i < library_.num_components; ++i) {
     const jpeg_component_info& component = library_.comp_info[i];
@@ -276,7 +275,7 @@ void JpegDecoder::narrow(int first_column, int columns, int first_row) {
   if (first_row > 0) jpeg_skip_scanlines(&library_, static_cast<JDIMENSION>(first_row));
 }
 
-// The library gives the rows of one row of samples at a time: one, two or four.
+// A call of the library may return fewer rows than requested: those of one row of samples.
 JDIMENSION JpegDecoder::read_scanlines(JSAMPARRAY rows, JDIMENSION count) {
   JDIMENSION done = 0;
   while (done < count) {
@@ -295,16 +294,16 @@ int JpegDecoder::read_rows(std::uint8_t* const* rows, int count) {
       done = read_scanlines(const_cast<JSAMPARRAY>(rows), static_cast<JDIMENSION>(count));
     });
   } else {
-    std::array<JSAMPROW, kRowsBetween> between;
+    std::array<JSAMPROW, kScratchRows> scratch;
     const std::size_t row_bytes =
         std::size_t{library_.output_width} * static_cast<std::size_t>(library_.output_components);
-    for (int i = 0; i < kRowsBetween; ++i) between[i] = between_.data() + row_bytes * i;
-    guarded([this, &between, count, &done] {
-      done = read_scanlines(between.data(), static_cast<JDIMENSION>(std::min(count, kRowsBetween)));
+    for (int i = 0; i < kScratchRows; ++i) scratch[i] = scratch_.data() + row_bytes * i;
+    guarded([this, &scratch, count, &done] {
+      done = read_scanlines(scratch.data(), static_cast<JDIMENSION>(std::min(count, kScratchRows)));
     });
     for (JDIMENSION i = 0; i < done; ++i) {
       const std::uint8_t* wanted =
-          between[i] +
+          scratch[i] +
           std::size_t{extra_columns_} * static_cast<std::size_t>(library_.output_components);
       if (cmyk_) {
         convert_cmyk(wanted, rows[i]);
@@ -313,12 +312,12 @@ int JpegDecoder::read_rows(std::uint8_t* const* rows, int count) {
       }
     }
   }
-  ensure(done > 0, "[decode_jpeg] {}: libjpeg gave no row after row {}", label_,
+  ensure(done > 0, "[decode_jpeg] {}: libjpeg returned no row after row {}", label_,
          library_.output_scanline);
   return static_cast<int>(done);
 }
 
-// Ink on white paper. Adobe's programs store the inks inverted.
+// Treats CMYK as ink on white paper. Adobe's programs store it inverted.
 void JpegDecoder::convert_cmyk(const std::uint8_t* from, std::uint8_t* to) const {
   const int flip = library_.saw_Adobe_marker ? 0 : 255;
   for (JDIMENSION x = 0; x < columns_; ++x, from += 4, to += channels_) {

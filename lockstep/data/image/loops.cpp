@@ -70,7 +70,7 @@ bool has_isa(ImageIsa isa) {
 const ImageLoops& image_loops(ImageIsa isa) {
   static const ImageLoops avx2 = avx2_loops();
   static const ImageLoops avx512 = avx512_loops();
-  require(has_isa(isa), "[image] this machine lacks {}",
+  require(has_isa(isa), "[image] this machine does not support {}",
           isa == ImageIsa::Avx512 ? "AVX-512" : "AVX2");
   if (isa == ImageIsa::Avx512) return avx512;
   return isa == ImageIsa::Avx2 ? avx2 : any_isa::kLoops;
@@ -83,7 +83,7 @@ bool has_isa(ImageIsa isa) {
 }
 
 const ImageLoops& image_loops(ImageIsa isa) {
-  require(has_isa(isa), "[image] this machine has no vectors of x86");
+  require(has_isa(isa), "[image] this machine does not support AVX2 or AVX-512");
   return any_isa::kLoops;
 }
 
@@ -98,8 +98,8 @@ const ImageLoops& image_loops() {
 
 namespace {
 
-// Weights as whole numbers whose sum is that of the weights, 1, exactly: the largest takes up what
-// rounding left, so that a plain area stays plain.
+// Rounds weights to fixed point so that they sum to exactly 1: the largest weight absorbs the
+// rounding errors, so that an area of one colour keeps its colour.
 void quantize(std::span<const float> weights, std::int16_t* out) {
   constexpr int kOne = 1 << kWeightBits;
   int sum = 0;

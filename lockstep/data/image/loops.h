@@ -1,10 +1,10 @@
-// The inner loops of the image work, compiled for several instruction sets. All versions give the
-// same bits: what is fixed-point is exact, and floating-point operations keep their order and are
-// not contracted (loops.cpp is compiled so).
+// The inner loops of image processing, compiled for several instruction sets. The results of all
+// versions are bit-identical: fixed-point arithmetic is exact, and floating-point operations keep
+// their order and are not contracted (loops.cpp is compiled so).
 //
-// The fixed-point way of a resize, for bytes: rows are blended first, to 16 bits with kRowBits
-// binary places; columns then, to 32 bits with kRowBits + kWeightBits of them, to which a bias is
-// added before they become floats. Weights are 16-bit numbers with kWeightBits places.
+// A resize of bytes in fixed point: rows are blended first, to 16 bits with kRowBits fractional
+// bits; then columns, to 32 bits with kRowBits + kWeightBits fractional bits. A bias is added
+// before they are converted to floats. Weights are 16-bit numbers with kWeightBits fractional bits.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ namespace lockstep {
 constexpr int kWeightBits = 14;
 constexpr int kRowBits = 6;
 
-// Elements that may be read behind the end of a row, and written behind the end of a blended one.
+// Elements that may be read beyond the end of a row, and written beyond the end of a blended one.
 constexpr std::size_t kRowSlack = 64;
 
-// The weights of an axis for blending rows: pairs of taps, the last filled up with a zero.
+// The weights of an axis for blending rows: pairs of taps, the last one padded with a zero.
 class FixedRows {
  public:
   void fill(const AxisWeights& axis);
@@ -37,15 +37,15 @@ class FixedRows {
   int tap_pairs_ = 0;
 };
 
-// The weights of an axis for blending columns of pixels of one or four channels, two outputs at a
-// time. Of each pair of outputs and pair of taps: the first output's two weights four times, then
-// the second's.
+// The weights of an axis for blending columns of pixels with one or four channels, two outputs at a
+// time. For each pair of outputs and pair of taps: the two weights of the first output four times,
+// then those of the second.
 class FixedColumns {
  public:
   void fill(const AxisWeights& axis, int first_pixel, int channels);
   int outputs() const { return outputs_; }
   int tap_pairs() const { return tap_pairs_; }
-  // The element, counted from first_pixel's, with which an output begins.
+  // The first element of each output, counted from the first element of first_pixel.
   const std::uint32_t* first() const { return first_.data(); }
   const std::int16_t* weights() const { return weights_.data(); }
 
@@ -67,7 +67,7 @@ struct ImageLoops {
   // out[i] = Σ rows[k][i] × weights[k], k < 2 × tap_pairs.
   void (*blend_rows)(const std::uint8_t* const* rows, const std::int16_t* weights, int tap_pairs,
                      std::size_t count, std::int16_t* out);
-  // A blended row of four-channel pixels to `channels` (3 or 4) floats a pixel.
+  // A blended row of four-channel pixels to `channels` (3 or 4) floats per pixel.
   void (*blend_columns)(const std::int16_t* row, const FixedColumns& columns,
                         const FixedAffine& affine, int channels, float* out);
   // The same for one channel.
@@ -83,28 +83,28 @@ struct ImageLoops {
   void (*to_bytes)(const float* in, std::size_t count, std::uint8_t* out);
   void (*to_f16)(const float* in, std::size_t count, std::uint16_t* out);
   void (*to_bf16)(const float* in, std::size_t count, std::uint16_t* out);
-  // Pixels of three floats to three planes and back.
+  // Pixels of three floats to three planes.
   void (*split)(const float* pixels, std::size_t count, float* red, float* green, float* blue);
-  // pixel[c] = plane[c] × scale[c] + bias[c]
+  // Three planes to pixels: pixel[c] = plane[c] × scale[c] + bias[c].
   void (*join)(const float* red, const float* green, const float* blue, const float* scale,
                const float* bias, std::size_t count, float* pixels);
 
   // Colour jitter on planes with values in [0, 255].
   void (*brightness)(float* values, float factor, std::size_t count);
-  // Moves values away from a grey: grey + (value - grey) × factor.
+  // Scales the distance to a grey value: gray + (value - gray) × factor.
   void (*contrast)(float* values, float gray, float factor, std::size_t count);
   double (*sum_of_gray)(const float* red, const float* green, const float* blue, std::size_t count);
   void (*saturation)(float* red, float* green, float* blue, float factor, std::size_t count);
-  // Turns the hue by a part of the circle.
+  // Rotates the hue by a fraction of the circle.
   void (*hue)(float* red, float* green, float* blue, float turn, std::size_t count);
 };
 
 enum class ImageIsa : std::uint8_t { Any, Avx2, Avx512 };
 
-// Whether this machine can run them.
+// Whether this machine supports the instruction set.
 bool has_isa(ImageIsa isa);
 const ImageLoops& image_loops(ImageIsa isa);
-// The best that this machine can run.
+// The loops of the best instruction set that this machine supports.
 const ImageLoops& image_loops();
 
 }  // namespace lockstep

@@ -15,11 +15,11 @@
 namespace lockstep {
 namespace {
 
-// Memory for one file after the other. It begins with a page: where malloc puts what is large, 16
-// bytes behind the beginning of one, AMD's copies out of the system's pages are six times slower.
+// A reusable buffer for files. It is page-aligned: at the address of a large malloc, 16 bytes into
+// a page, copying from the page cache is six times slower on AMD processors.
 class FileMemory {
  public:
-  // Memory for so many bytes; what it held is gone.
+  // A buffer of this many bytes; its earlier contents are lost.
   std::span<std::byte> of(std::size_t bytes) {
     if (bytes > size_) {
       const std::size_t size = (bytes + kPage - 1) / kPage * kPage;
@@ -42,52 +42,52 @@ class FileMemory {
   std::size_t size_ = 0;
 };
 
-// A reader, and the memory for a file's bytes.
-struct Desk {
-  explicit Desk(const ImageReaderOptions& options) : reader(options) {}
+// A reader and the buffer for the bytes of a file.
+struct Workspace {
+  explicit Workspace(const ImageReaderOptions& options) : reader(options) {}
   ImageReader reader;
   FileMemory file;
 };
 
-// As many desks as threads ever worked at once.
-class Desks {
+// As many workspaces as threads ever ran at once.
+class WorkspacePool {
  public:
-  explicit Desks(const ImageReaderOptions& options) : options_(options) { give(take()); }
+  explicit WorkspacePool(const ImageReaderOptions& options) : options_(options) { put(take()); }
 
-  std::unique_ptr<Desk> take() {
+  std::unique_ptr<Workspace> take() {
     {
       std::lock_guard lock(mutex_);
       if (!free_.empty()) {
-        std::unique_ptr<Desk> desk = std::move(free_.back());
+        std::unique_ptr<Workspace> workspace = std::move(free_.back());
         free_.pop_back();
-        return desk;
+        return workspace;
       }
     }
-    return std::make_unique<Desk>(options_);
+    return std::make_unique<Workspace>(options_);
   }
-  void give(std::unique_ptr<Desk> desk) {
+  void put(std::unique_ptr<Workspace> workspace) {
     std::lock_guard lock(mutex_);
-    free_.push_back(std::move(desk));
+    free_.push_back(std::move(workspace));
   }
 
  private:
   ImageReaderOptions options_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Desk>> free_;
+  std::vector<std::unique_ptr<Workspace>> free_;
 };
 
-// One of the desks, for as long as this lives.
-class DeskLoan {
+// Takes a workspace from the pool and puts it back on destruction.
+class PooledWorkspace {
  public:
-  explicit DeskLoan(Desks& desks) : desks_(desks), desk_(desks.take()) {}
-  ~DeskLoan() { desks_.give(std::move(desk_)); }
-  DeskLoan(const DeskLoan&) = delete;
-  DeskLoan& operator=(const DeskLoan&) = delete;
-  Desk& operator*() const { return *desk_; }
+  explicit PooledWorkspace(WorkspacePool& pool) : pool_(pool), workspace_(pool.take()) {}
+  ~PooledWorkspace() { pool_.put(std::move(workspace_)); }
+  PooledWorkspace(const PooledWorkspace&) = delete;
+  PooledWorkspace& operator=(const PooledWorkspace&) = delete;
+  Workspace& operator*() const { return *workspace_; }
 
  private:
-  Desks& desks_;
-  std::unique_ptr<Desk> desk_;
+  WorkspacePool& pool_;
+  std::unique_ptr<Workspace> workspace_;
 };
 
 class Descriptor {
@@ -109,27 +109,26 @@ std::span<const std::byte> read_file(const std::filesystem::path& path, FileMemo
   const Descriptor file(path);
   struct stat status {};
   if (file.number() < 0 || ::fstat(file.number(), &status) != 0) {
-    fail<DataError>("{}: it cannot be read: {}", path.string(), std::strerror(errno));
+    fail<DataError>("{}: cannot be read: {}", path.string(), std::strerror(errno));
   }
-  if (!S_ISREG(status.st_mode)) fail<DataError>("{}: it is no file", path.string());
+  if (!S_ISREG(status.st_mode)) fail<DataError>("{}: is not a regular file", path.string());
   const std::span<std::byte> bytes = memory.of(static_cast<std::size_t>(status.st_size));
   std::size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t got = ::read(file.number(), bytes.data() + done, bytes.size() - done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
-      fail<DataError>("{}: it cannot be read: {}", path.string(), std::strerror(errno));
+      fail<DataError>("{}: cannot be read: {}", path.string(), std::strerror(errno));
     }
-    if (got == 0) break;  // it became shorter; the decoder will say so
+    if (got == 0) break;  // the file became shorter; the decoder will report that
     done += static_cast<std::size_t>(got);
   }
   return bytes.first(done);
 }
 
 void copy_rest(const Element& element, std::span<Tensor> destination) {
-  require(element.size() == destination.size(),
-          "an element of {} components cannot become one of {}", element.size(),
-          destination.size());
+  require(element.size() == destination.size(), "the element has {} components, but .spec has {}",
+          element.size(), destination.size());
   for (std::size_t i = 1; i < element.size(); ++i) destination[i].copy_from(element[i]);
 }
 
@@ -146,30 +145,31 @@ std::vector<ElementSpec> decoded_spec(const ImageReaderOptions& options,
 }
 
 WriteFunction decode_images(const ImageReaderOptions& options) {
-  auto desks = std::make_shared<Desks>(options);
-  return [desks](const Element& element, RandomSequence& random, std::span<Tensor> destination) {
-    const DeskLoan desk(*desks);
+  auto pool = std::make_shared<WorkspacePool>(options);
+  return [pool](const Element& element, RandomSequence& random, std::span<Tensor> destination) {
+    const PooledWorkspace workspace(*pool);
     const Tensor& file = element.front();
-    require(file.dtype() == DType::U8, "the bytes of an image file are u8, not {}",
+    require(file.dtype() == DType::U8, "the bytes of an image file must be u8, not {}",
             name_of(file.dtype()));
-    (*desk).reader.read({file.raw(), file.bytes()}, "the image", random, bytes_of(destination[0]));
+    (*workspace)
+        .reader.read({file.raw(), file.bytes()}, "the image", random, bytes_of(destination[0]));
     copy_rest(element, destination);
   };
 }
 
 WriteFunction read_image_files(std::vector<std::filesystem::path> files,
                                const ImageReaderOptions& options) {
-  auto desks = std::make_shared<Desks>(options);
+  auto pool = std::make_shared<WorkspacePool>(options);
   auto names = std::make_shared<const std::vector<std::filesystem::path>>(std::move(files));
-  return [desks, names](const Element& element, RandomSequence& random,
-                        std::span<Tensor> destination) {
-    const DeskLoan desk(*desks);
-    const auto number = static_cast<std::size_t>(element.front().values<std::int64_t>()[0]);
-    const std::filesystem::path& path = names->at(number);
-    const std::span<const std::byte> file = read_file(path, (*desk).file);
-    (*desk).reader.read(file, path.string(), random, bytes_of(destination[0]));
-    copy_rest(element, destination);
-  };
+  return
+      [pool, names](const Element& element, RandomSequence& random, std::span<Tensor> destination) {
+        const PooledWorkspace workspace(*pool);
+        const auto number = static_cast<std::size_t>(element.front().values<std::int64_t>()[0]);
+        const std::filesystem::path& path = names->at(number);
+        const std::span<const std::byte> file = read_file(path, (*workspace).file);
+        (*workspace).reader.read(file, path.string(), random, bytes_of(destination[0]));
+        copy_rest(element, destination);
+      };
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Image reading as functions for Dataset::map_into.
+// Functions for Dataset::map_into that read images.
 //
 //   records.map_into(decode_images(options), {.spec = decoded_spec(options, rest), …})
 #pragma once
@@ -15,10 +15,10 @@ namespace lockstep {
 std::vector<ElementSpec> decoded_spec(const ImageReaderOptions& options,
                                       std::vector<ElementSpec> rest);
 
-// Of {the bytes of a file (u8), rest…}.
+// Takes elements {bytes of a file (u8), rest…}.
 WriteFunction decode_images(const ImageReaderOptions& options);
 
-// Of {the number of a file (i64), rest…}: reads files[number].
+// Takes elements {number of a file (i64), rest…} and reads files[number].
 WriteFunction read_image_files(std::vector<std::filesystem::path> files,
                                const ImageReaderOptions& options);
 

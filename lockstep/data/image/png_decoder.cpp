@@ -1,5 +1,6 @@
-// PNG by libpng: every kind becomes bytes of grey, colour, or colour with alpha. As in TensorFlow,
-// 16 bits lose their lower byte and alpha is dropped, not blended, where it is not wanted.
+// PNG with libpng: every kind becomes bytes of grey, colour, or colour with alpha. As in
+// TensorFlow, 16 bits lose their lower byte, and alpha that is not requested is dropped, not
+// blended.
 #include <png.h>
 
 #include <array>
@@ -18,7 +19,7 @@ namespace lockstep {
 
 namespace {
 
-// The most that deflate can shrink.
+// The highest compression ratio of deflate.
 constexpr std::uint64_t kMostBytesPerByte = 1032;
 constexpr std::size_t kSignatureBytes = 8;
 
@@ -47,15 +48,15 @@ class PngDecoder final : public FormatDecoder {
   static void on_warning(png_structp, png_const_charp) {}
   static void on_read(png_structp png, png_bytep to, std::size_t count);
 
-  // Runs calls of the library; DataError where one fails, std::bad_alloc where memory ran out.
+  // Runs calls of the library; DataError if one fails, std::bad_alloc if memory runs out.
   template <class Calls>
   void guarded(Calls calls);
   [[noreturn]] void fail_as_data();
   void check_size(const DecodeLimits& limits);
-  // Walks from chunk to chunk: a file that was cut off does not reach its last one.
+  // Walks from chunk to chunk: a file that was cut off lacks the last one.
   void check_end() const;
   void choose_conversions();
-  void hand_on(const std::uint8_t* from, std::uint8_t* to) const;
+  void copy_region(const std::uint8_t* from, std::uint8_t* to) const;
 
   png_structp png_ = nullptr;
   png_infop png_info_ = nullptr;
@@ -68,10 +69,10 @@ class PngDecoder final : public FormatDecoder {
   ImageInfo info_;
   ImageRegion region_;
   ColorMode color_mode_ = ColorMode::Rgb;
-  std::size_t file_channels_ = 0;            // of the rows that libpng gives
-  int next_row_ = 0;                         // of the picture
-  std::vector<std::uint8_t> pixels_;         // a row; the whole picture where it is interlaced
-  std::vector<std::uint8_t*> row_pointers_;  // into them
+  std::size_t file_channels_ = 0;            // of the rows that libpng returns
+  int next_row_ = 0;                         // of the image; of the region if interlaced
+  std::vector<std::uint8_t> pixels_;         // one row; the whole image if interlaced
+  std::vector<std::uint8_t*> row_pointers_;  // into pixels_
 };
 
 void PngDecoder::on_error(png_structp png, png_const_charp message) {
@@ -80,7 +81,8 @@ void PngDecoder::on_error(png_structp png, png_const_charp message) {
   std::longjmp(decoder.jump_, 1);
 }
 
-// libpng words it as any other error, by which it would count as a damaged file.
+// libpng reports a failed allocation like any other error; the flag keeps it from counting as a
+// damaged file.
 png_voidp PngDecoder::on_allocate(png_structp png, png_alloc_size_t bytes) {
   void* memory = std::malloc(bytes);
   if (memory == nullptr) static_cast<PngDecoder*>(png_get_mem_ptr(png))->out_of_memory_ = true;
@@ -122,7 +124,7 @@ ImageInfo PngDecoder::open(std::span<const std::byte> bytes, std::string_view la
   });
   if (png_ == nullptr || png_info_ == nullptr) throw std::bad_alloc();
   guarded([this] {
-    // Sizes are judged by check_size, once they are known.
+    // check_size() checks sizes once they are known.
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
     png_set_read_fn(png_, this, on_read);
     // Profiles, texts and times do not change pixels.
@@ -149,10 +151,10 @@ void PngDecoder::check_size(const DecodeLimits& limits) {
   finish();
   if (too_large) {
     fail<DataError>(
-        "[decode_png] {}: {}x{} are {} pixels, over the limit of {} (DecodeLimits::pixels)", label_,
+        "[decode_png] {}: {}x{} is {} pixels, above the limit of {} (DecodeLimits::pixels)", label_,
         info_.width, info_.height, pixels, limits.pixels);
   }
-  fail<DataError>("[decode_png] {}: {} bytes cannot hold the {}x{} pixels that its header claims",
+  fail<DataError>("[decode_png] {}: {} bytes cannot hold the {}x{} pixels that the header claims",
                   label_, bytes_.size(), info_.width, info_.height);
 }
 
@@ -164,7 +166,7 @@ void PngDecoder::check_end() const {
     if (length > bytes_.size() - at - kAround) break;
     at += length + kAround;
   }
-  fail<DataError>("[decode_png] {}: cut off: no end chunk in its {} bytes", label_, bytes_.size());
+  fail<DataError>("[decode_png] {}: cut off: no end chunk in {} bytes", label_, bytes_.size());
 }
 
 DecodedPart PngDecoder::start(const DecodeOptions& options, const DecodedPart& part) {
@@ -190,7 +192,7 @@ DecodedPart PngDecoder::start(const DecodeOptions& options, const DecodedPart& p
   return part;
 }
 
-// Rows of bytes: grey (where it is wanted and all there is), colour, or colour with alpha.
+// Rows of bytes: grey (if requested and the file is grey), colour, or colour with alpha.
 void PngDecoder::choose_conversions() {
   const int type = png_get_color_type(png_, png_info_);
   const bool grey = type == PNG_COLOR_TYPE_GRAY || type == PNG_COLOR_TYPE_GRAY_ALPHA;
@@ -212,7 +214,7 @@ void PngDecoder::choose_conversions() {
 int PngDecoder::read_rows(std::uint8_t* const* rows, int count) {
   for (int i = 0; i < count; ++i) {
     if (info_.progressive) {
-      hand_on(row_pointers_[static_cast<std::size_t>(region_.y + next_row_)], rows[i]);
+      copy_region(row_pointers_[static_cast<std::size_t>(region_.y + next_row_)], rows[i]);
       ++next_row_;
       continue;
     }
@@ -222,15 +224,15 @@ int PngDecoder::read_rows(std::uint8_t* const* rows, int count) {
         png_read_row(png_, pixels_.data(), nullptr);
         ++next_row_;
       }
-      // The checksums behind the last row.
+      // Checks the checksums after the last row.
       if (next_row_ == info_.height) png_read_end(png_, nullptr);
     });
-    hand_on(pixels_.data(), rows[i]);
+    copy_region(pixels_.data(), rows[i]);
   }
   return count;
 }
 
-void PngDecoder::hand_on(const std::uint8_t* from, std::uint8_t* to) const {
+void PngDecoder::copy_region(const std::uint8_t* from, std::uint8_t* to) const {
   const auto width = static_cast<std::size_t>(region_.width);
   from += static_cast<std::size_t>(region_.x) * file_channels_;
   if (static_cast<int>(file_channels_) == channels_of(color_mode_)) {

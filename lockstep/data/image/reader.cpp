@@ -11,32 +11,33 @@ namespace lockstep {
 namespace {
 
 constexpr int kRowsAhead = 32;
-// 1.0 of a byte in a blended column.
+// The value of 1 in a blended column.
 constexpr double kUnit = 1 << (kWeightBits + kRowBits);
-// Bytes from zero that a mean may lie: what 32 bits hold beside the blended value.
+// The largest mean, in byte steps, that fits into 32 bits together with the blended value.
 constexpr double kLargestMean = 1024;
 
 void check(const ImageReaderOptions& options) {
   require(options.height > 0 && options.width > 0, "[image_reader] a size of {}x{} has no pixels",
           options.height, options.width);
   require(options.mirror_probability >= 0 && options.mirror_probability <= 1,
-          "[image_reader] {} is no probability", options.mirror_probability);
+          "[image_reader] .mirror_probability must be in [0, 1], not {}",
+          options.mirror_probability);
   require(options.dtype == DType::F32 || options.dtype == DType::F16 ||
               options.dtype == DType::BF16 || options.dtype == DType::U8,
-          "[image_reader] samples are f32, f16, bf16 or u8, not {}", name_of(options.dtype));
+          "[image_reader] .dtype must be f32, f16, bf16 or u8, not {}", name_of(options.dtype));
   check(options.random_crop);
   check(options.color_jitter);
   require(!options.color_jitter.any() || options.color_mode == ColorMode::Rgb,
           "[image_reader] colour jitter needs the colour mode rgb");
   require(options.crop_fraction > 0 && options.crop_fraction <= 1,
-          "[image_reader] {} is no fraction of a picture", options.crop_fraction);
-  require(options.rescale != 0, "[image_reader] a rescale of 0 leaves nothing");
+          "[image_reader] .crop_fraction must be in (0, 1], not {}", options.crop_fraction);
+  require(options.rescale != 0, "[image_reader] .rescale must not be 0");
   for (int c = 0; c < channels_of(options.color_mode); ++c) {
     const auto channel = static_cast<std::size_t>(c);
-    require(options.deviation[channel] != 0, "[image_reader] channel {} has no deviation", c);
+    require(options.deviation[channel] != 0, "[image_reader] the deviation of channel {} is 0", c);
     require(std::abs(options.mean[channel] / options.rescale) <= kLargestMean,
-            "[image_reader] the mean of channel {}, {}, is {} of a byte at a rescale of {}: is one "
-            "of them in other units?",
+            "[image_reader] the mean of channel {}, {}, corresponds to a byte of {} with a rescale "
+            "of {}: is one of them in other units?",
             c, options.mean[channel], options.mean[channel] / options.rescale, options.rescale);
   }
 }
@@ -52,7 +53,7 @@ FixedAffine affine_of(const ImageReaderOptions& options) {
   return affine;
 }
 
-// The pixels that [begin, begin + extent) touches, of `count`.
+// The pixels, of `count`, that [begin, begin + extent) overlaps.
 AxisSource source_of(double begin, double extent, int count) {
   return {.begin = begin,
           .extent = extent,
@@ -101,8 +102,8 @@ ImageDraw ImageReader::draw(const ImageInfo& info, RandomSequence& random) const
 
 ImageSample ImageReader::read(std::span<const std::byte> file, std::string_view label,
                               RandomSequence& random, std::span<std::byte> sample) {
-  require(sample.size() == sample_bytes(), "[image_reader] {}: {} bytes for a sample of {}", label,
-          sample.size(), sample_bytes());
+  require(sample.size() == sample_bytes(), "[image_reader] {}: {} bytes for a sample of {} bytes",
+          label, sample.size(), sample_bytes());
   ImageSample result;
   result.info = decoder_.open(file, label);
   result.draw = draw(result.info, random);
@@ -139,7 +140,7 @@ void ImageReader::plan(const DecodedPart& part, bool mirrored) {
 
   const auto pixel = static_cast<std::size_t>(pixel_bytes_);
   blended_count_ = static_cast<std::size_t>(across.last - across.first) * pixel;
-  // Pairs of taps can reach one pixel further than the taps.
+  // Pairs of taps can extend one pixel further than the taps.
   blended_.resize(blended_count_ + pixel + kRowSlack);
   ring_rows_ = row_axis_.taps() + kRowsAhead;
   ring_stride_ = static_cast<std::size_t>(part.width) * pixel + kRowSlack;
@@ -149,8 +150,7 @@ void ImageReader::plan(const DecodedPart& part, bool mirrored) {
   rows_decoded_ = 0;
 }
 
-// Rows are decoded some ahead: both decoding and blending lose their caches at every change from
-// one to the other.
+// Decodes several rows ahead: every switch between decoding and blending evicts caches.
 void ImageReader::decode_until(int end) {
   if (rows_decoded_ >= end) return;
   const int target = std::min(end + kRowsAhead, part_.height);
@@ -173,7 +173,7 @@ void ImageReader::blend(int y, float* out) {
   decode_until(first + taps);
   const std::size_t column = static_cast<std::size_t>(first_column_ * pixel_bytes_);
   for (int k = 0; k < static_cast<int>(taps_.size()); ++k) {
-    // The last of an odd number of taps is paired with itself, at a weight of zero.
+    // The last of an odd number of taps is paired with itself, with a weight of zero.
     taps_[static_cast<std::size_t>(k)] = ring_row(first + std::min(k, taps - 1)) + column;
   }
   loops_->blend_rows(taps_.data(), rows_.weights(y), rows_.tap_pairs(), blended_count_,

@@ -1,13 +1,13 @@
-// From the bytes of a file to a sample of a batch in one go: header, choice of the part, decoding
-// of that part alone, resizing, mirroring, colour jitter, normalisation, dtype and layout.
+// From the bytes of a file to a sample of a batch in one pass: header, choice of the crop, decoding
+// of only that region, resizing, mirroring, colour jitter, normalisation, dtype and layout.
 //
-// A row of the picture is decoded into a small ring; as soon as the ring holds the rows of an
-// output row they are blended, and the blended row's columns become the finished output row,
-// written where the batch wants it. No picture is kept in between, so that all of it stays in the
-// cache; only colour jitter needs the whole sample once more.
+// Rows of the image are decoded into a small ring buffer. As soon as it holds the rows of an output
+// row, they are blended; then the columns are blended to the finished output row, which is written
+// directly into the batch. The decoded image is never stored as a whole, so the working set stays
+// in the cache; only colour jitter needs a second pass over the sample.
 //
-// Blending is fixed-point: a sample differs from the exact one by less than 1/16 of a step of a
-// byte, and is the same to the bit on every instruction set.
+// Blending is fixed-point: a sample differs from the exact one by less than 1/16 of a byte step,
+// and is bit-identical on every instruction set.
 #pragma once
 
 #include <array>
@@ -27,12 +27,12 @@
 
 namespace lockstep {
 
-// The means and deviations of ImageNet's pixels, of 1, as every published network uses them.
+// Mean and standard deviation of ImageNet's pixels in [0, 1], as published networks use them.
 constexpr std::array<float, 4> kImageNetMean = {0.485f, 0.456f, 0.406f, 0.0f};
 constexpr std::array<float, 4> kImageNetDeviation = {0.229f, 0.224f, 0.225f, 1.0f};
 
-// Whole: all of it, which changes its ratio. ToAspect: the largest part in the middle that does
-// not.
+// Whole: the whole image, which may change its aspect ratio. ToAspect: the largest centred region
+// with the aspect ratio of the sample.
 enum class ImageCrop : std::uint8_t { Whole, ToAspect, Random };
 
 struct ImageReaderOptions {
@@ -40,16 +40,16 @@ struct ImageReaderOptions {
   int width = 224;
   ColorMode color_mode = ColorMode::Rgb;
   ImageCrop crop = ImageCrop::Whole;
-  double crop_fraction = 1;  // of ToAspect, a side: 224 / 256 for the usual evaluation
+  double crop_fraction = 1;  // for ToAspect, per side: 224 / 256 for the usual evaluation
   RandomResizedCrop random_crop = {};
-  float mirror_probability = 0;  // left for right
+  float mirror_probability = 0;  // of swapping left and right
   ColorJitter color_jitter = {};
   Interpolation interpolation = Interpolation::Bilinear;
   bool antialias = false;
-  // JPEGs that are much too large are decoded at 1/2, 1/4 or 1/8. Keras decodes all pixels.
+  // Decode JPEGs that are much too large at 1/2, 1/4 or 1/8. Keras decodes all pixels.
   bool scaled_decoding = true;
   bool fast_dct = false;
-  // A value is (byte × rescale - mean) / deviation, for each channel.
+  // A value is (byte × rescale - mean) / deviation, per channel.
   float rescale = 1;
   std::array<float, 4> mean = {0, 0, 0, 0};
   std::array<float, 4> deviation = {1, 1, 1, 1};
@@ -58,7 +58,7 @@ struct ImageReaderOptions {
   DecodeLimits limits = {};
 };
 
-// What chance decided for one sample.
+// The random choices for one sample.
 struct ImageDraw {
   ImageRegion crop;
   bool mirrored = false;
@@ -69,36 +69,36 @@ struct ImageDraw {
 struct ImageSample {
   ImageInfo info;
   ImageDraw draw;
-  int scale = 1;  // at which it was decoded: 1 / scale
+  int scale = 1;  // it was decoded at 1 / scale of its size
 };
 
-// Reads samples; one for each thread. UsageError for options that contradict each other.
+// Reads samples; use one per thread. UsageError for options that contradict each other.
 class ImageReader {
  public:
   explicit ImageReader(const ImageReaderOptions& options, const ImageLoops& loops = image_loops());
 
-  // Of one sample: (height, width, channels), or channels first.
+  // The shape of a sample: (height, width, channels), or channels first.
   Shape shape() const;
   std::size_t sample_bytes() const;
 
-  // The choices for a picture; the result depends on the sequence and the picture's size alone.
+  // The random choices for an image; they depend only on the sequence and the size of the image.
   ImageDraw draw(const ImageInfo& info, RandomSequence& random) const;
 
-  // Writes one sample, sample_bytes() of it. `label` names the file in errors; after a DataError
-  // what was written is not a sample, and the reader is ready for the next file.
+  // Writes one sample of sample_bytes() bytes. `label` names the file in errors. After a DataError
+  // the contents of `sample` are undefined, and the reader is ready for the next file.
   ImageSample read(std::span<const std::byte> file, std::string_view label, RandomSequence& random,
                    std::span<std::byte> sample);
 
  private:
-  // Plans the resize of a decoded part: both axes' weights and the ring for its rows.
+  // Plans the resize of a decoded part: the weights of both axes and the ring buffer for its rows.
   void plan(const DecodedPart& part, bool mirrored);
-  // Decodes rows until the ring holds all before `end`.
+  // Decodes rows until the ring buffer holds all before `end`.
   void decode_until(int end);
-  // The finished floats of an output row, (width, channels).
+  // Computes the floats of an output row, (width, channels).
   void blend(int y, float* out);
   void write_row(int y, std::byte* sample);
   void write_jittered(const ColorJitterDraw& draw, std::byte* sample);
-  // Stores finished floats, (width, channels) of row y, as the options want them.
+  // Stores the floats of row y, (width, channels), in the sample's dtype and layout.
   void store(const float* values, int y, std::byte* sample);
   void convert(const float* values, std::size_t count, std::byte* out) const;
 
@@ -108,10 +108,10 @@ class ImageReader {
 
   ImageReaderOptions options_;
   const ImageLoops* loops_;
-  int channels_ = 0;     // of the sample
-  int pixel_bytes_ = 0;  // of a decoded pixel: colour is decoded with alpha, which keeps it aligned
-  bool direct_ = false;  // output rows are floats as they lie in the sample
-  FixedAffine affine_;   // to the sample's values
+  int channels_ = 0;      // of the sample
+  int pixel_bytes_ = 0;   // of a decoded pixel: colour is decoded with alpha to keep pixels aligned
+  bool direct_ = false;   // output rows need no conversion: they are written into the sample
+  FixedAffine affine_;    // to the sample's values
   FixedAffine to_bytes_;  // to values of 0 … 255
   ImageDecoder decoder_;
 
@@ -121,7 +121,7 @@ class ImageReader {
   FixedRows rows_;
   FixedColumns columns_;
   int first_column_ = 0;
-  std::size_t blended_count_ = 0;  // elements of a row that is blended
+  std::size_t blended_count_ = 0;  // elements of a blended row
   int rows_decoded_ = 0;
   int ring_rows_ = 0;
   std::size_t ring_stride_ = 0;
@@ -129,7 +129,7 @@ class ImageReader {
   std::vector<const std::uint8_t*> taps_;
   std::vector<std::int16_t> blended_;
   std::vector<float> row_;
-  std::vector<float> planes_;  // the sample, channels apart
+  std::vector<float> planes_;  // the sample, one plane per channel
 };
 
 }  // namespace lockstep

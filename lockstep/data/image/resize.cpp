@@ -7,7 +7,7 @@
 namespace lockstep {
 
 Tensor Resizer::resize(const Tensor& image, int height, int width, const ResizeOptions& options) {
-  require(image.shape().rank() == 3, "[resize] a picture is (height, width, channels), not {}",
+  require(image.shape().rank() == 3, "[resize] an image is (height, width, channels), not {}",
           image.shape());
   require(height > 0 && width > 0, "[resize] a size of {}x{} has no pixels", height, width);
   Tensor out(options.dtype, {height, width, image.shape()[2]});
@@ -23,7 +23,7 @@ void Resizer::resize_into(const Tensor& image, Tensor& out, const ResizeOptions&
   require(from.elements() > 0 && to.elements() > 0, "[resize] {} to {}: one has no pixels", from,
           to);
   for (const DType dtype : {image.dtype(), out.dtype()}) {
-    require(dtype == DType::U8 || dtype == DType::F32, "[resize] pictures are u8 or f32, not {}",
+    require(dtype == DType::U8 || dtype == DType::F32, "[resize] images must be u8 or f32, not {}",
             name_of(dtype));
   }
   const int channels = static_cast<int>(from[2]);
@@ -33,13 +33,13 @@ void Resizer::resize_into(const Tensor& image, Tensor& out, const ResizeOptions&
 
   const auto source_row = static_cast<std::size_t>(from[1] * channels);
   const auto result_row = static_cast<std::size_t>(to[1] * channels);
-  const auto places = static_cast<std::size_t>(rows_.taps());
+  const auto slots = static_cast<std::size_t>(rows_.taps());
   if (image.dtype() == DType::U8) {
-    widened_.resize(places);
+    widened_.resize(slots);
     for (auto& row : widened_) row.resize(source_row);
-    widened_row_.assign(places, -1);
+    widened_row_.assign(slots, -1);
   }
-  taps_.resize(places);
+  taps_.resize(slots);
   blended_.resize(source_row);
   result_.resize(result_row);
   for (int y = 0; y < rows_.outputs(); ++y) {
@@ -63,12 +63,12 @@ const float* Resizer::float_row(const Tensor& image, int row) {
   const auto elements = static_cast<std::size_t>(image.shape()[1] * image.shape()[2]);
   const std::size_t at = static_cast<std::size_t>(row) * elements;
   if (image.dtype() == DType::F32) return image.values<float>().data() + at;
-  const std::size_t place = static_cast<std::size_t>(row) % widened_.size();
-  if (widened_row_[place] != row) {
-    loops_->widen(image.values<std::uint8_t>().data() + at, elements, widened_[place].data());
-    widened_row_[place] = row;
+  const std::size_t slot = static_cast<std::size_t>(row) % widened_.size();
+  if (widened_row_[slot] != row) {
+    loops_->widen(image.values<std::uint8_t>().data() + at, elements, widened_[slot].data());
+    widened_row_[slot] = row;
   }
-  return widened_[place].data();
+  return widened_[slot].data();
 }
 
 Tensor resize_image(const Tensor& image, int height, int width, const ResizeOptions& options) {

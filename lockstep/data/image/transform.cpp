@@ -10,8 +10,8 @@ namespace lockstep {
 
 namespace {
 
-void expect_picture(const Tensor& image, const char* step) {
-  require(image.defined() && image.shape().rank() == 3, "[{}] a picture has three axes, not {}",
+void expect_image(const Tensor& image, const char* step) {
+  require(image.defined() && image.shape().rank() == 3, "[{}] an image has three axes, not {}",
           step, image.defined() ? image.shape().str() : "none");
 }
 
@@ -21,7 +21,7 @@ std::size_t extent(const Tensor& image, int axis) {
 
 Tensor as_f32(const Tensor& image, const char* step) {
   if (image.dtype() == DType::F32) return image;
-  require(image.dtype() == DType::U8, "[{}] pictures are u8 or f32, not {}", step,
+  require(image.dtype() == DType::U8, "[{}] images must be u8 or f32, not {}", step,
           name_of(image.dtype()));
   Tensor out(DType::F32, image.shape());
   image_loops().widen(image.values<std::uint8_t>().data(), out.values<float>().size(),
@@ -29,7 +29,7 @@ Tensor as_f32(const Tensor& image, const char* step) {
   return out;
 }
 
-// Moves elements of `size` bytes: out(b, a) = in(a, b), for a row-major matrix.
+// Transposes a row-major matrix of `rows` × `columns` elements.
 Tensor transposed(const Tensor& image, std::size_t rows, std::size_t columns, Shape shape) {
   Tensor out(image.dtype(), std::move(shape));
   const std::size_t size = size_of(image.dtype());
@@ -45,11 +45,11 @@ Tensor transposed(const Tensor& image, std::size_t rows, std::size_t columns, Sh
 }  // namespace
 
 Tensor crop_image(const Tensor& image, const ImageRegion& region) {
-  expect_picture(image, "crop_image");
+  expect_image(image, "crop_image");
   require(region.x >= 0 && region.y >= 0 && region.width > 0 && region.height > 0 &&
               region.width <= image.shape()[1] - region.x &&
               region.height <= image.shape()[0] - region.y,
-          "[crop_image] the region {}x{} at ({}, {}) is not inside a picture of shape {}",
+          "[crop_image] the region {}x{} at ({}, {}) is not inside an image of shape {}",
           region.width, region.height, region.x, region.y, image.shape());
   Tensor out(image.dtype(), {region.height, region.width, image.shape()[2]});
   const std::size_t pixel = extent(image, 2) * size_of(image.dtype());
@@ -64,7 +64,7 @@ Tensor crop_image(const Tensor& image, const ImageRegion& region) {
 }
 
 Tensor mirror_image(const Tensor& image) {
-  expect_picture(image, "mirror_image");
+  expect_image(image, "mirror_image");
   Tensor out(image.dtype(), image.shape());
   const std::size_t pixel = extent(image, 2) * size_of(image.dtype());
   const std::size_t width = extent(image, 1);
@@ -78,7 +78,7 @@ Tensor mirror_image(const Tensor& image) {
 }
 
 Tensor normalize_image(const Tensor& image, const Normalization& options) {
-  expect_picture(image, "normalize_image");
+  expect_image(image, "normalize_image");
   const std::size_t channels = extent(image, 2);
   const auto fits = [channels](std::span<const float> values) {
     return values.empty() || values.size() == channels;
@@ -92,7 +92,7 @@ Tensor normalize_image(const Tensor& image, const Normalization& options) {
   const std::span<float> to = out.values<float>();
   for (std::size_t c = 0; c < channels; ++c) {
     const float deviation = options.deviation.empty() ? 1 : options.deviation[c];
-    require(deviation != 0, "[normalize_image] channel {} has no deviation", c);
+    require(deviation != 0, "[normalize_image] the deviation of channel {} is 0", c);
     const float scale = options.rescale / deviation;
     const float bias = options.mean.empty() ? 0 : -options.mean[c] / deviation;
     for (std::size_t i = c; i < to.size(); i += channels) to[i] = from[i] * scale + bias;
@@ -105,7 +105,7 @@ Tensor convert_image(const Tensor& image, DType dtype) {
   const Tensor floats = as_f32(image, "convert_image");
   if (dtype == DType::F32) return floats;
   require(dtype == DType::U8 || dtype == DType::F16 || dtype == DType::BF16,
-          "[convert_image] pictures become u8, f32, f16 or bf16, not {}", name_of(dtype));
+          "[convert_image] the dtype must be u8, f32, f16 or bf16, not {}", name_of(dtype));
   Tensor out(dtype, image.shape());
   const std::span<const float> from = floats.values<float>();
   if (dtype == DType::U8) {
@@ -119,21 +119,21 @@ Tensor convert_image(const Tensor& image, DType dtype) {
 }
 
 Tensor to_chw(const Tensor& image) {
-  expect_picture(image, "to_chw");
+  expect_image(image, "to_chw");
   const Shape& shape = image.shape();
   return transposed(image, extent(image, 0) * extent(image, 1), extent(image, 2),
                     {shape[2], shape[0], shape[1]});
 }
 
 Tensor to_hwc(const Tensor& image) {
-  expect_picture(image, "to_hwc");
+  expect_image(image, "to_hwc");
   const Shape& shape = image.shape();
   return transposed(image, extent(image, 0), extent(image, 1) * extent(image, 2),
                     {shape[1], shape[2], shape[0]});
 }
 
 Tensor jitter_colors(const Tensor& image, const ColorJitterDraw& draw) {
-  expect_picture(image, "jitter_colors");
+  expect_image(image, "jitter_colors");
   require(image.shape()[2] == 3, "[jitter_colors] needs three channels, not {}", image.shape()[2]);
   const Tensor floats = as_f32(image, "jitter_colors");
   const ImageLoops& loops = image_loops();

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kShift = kWeightBits - kRowBits;
 
-// Two weights as one number, as they lie in memory.
+// Two adjacent weights as one 32-bit number.
 inline int pair_of(const std::int16_t* weights) {
   int pair;
   std::memcpy(&pair, weights, sizeof pair);
@@ -23,14 +23,14 @@ inline int pair_of(const std::int16_t* weights) {
 }
 
 // Whether two taps can be blended as first + (second - first) × weight: their weights sum to one,
-// as those of all filters do, and neither is negative, so that 16 bits hold every step.
+// as for all filters, and neither is negative, so that 16 bits hold all intermediate values.
 inline bool is_between(const std::int16_t* weights) {
   return weights[0] >= 0 && weights[1] >= 0 && weights[0] + weights[1] == 1 << kWeightBits;
 }
 
-// What pmulhrsw takes away, ×2^-15 and rounded, is what the weight and the shift do to a difference
-// of bytes that was moved up by this: the result is the general loop's, to the bit.
-constexpr int kMovedUp = 15 - kShift;
+// pmulhrsw multiplies by 2^-15 and rounds. For a difference of bytes shifted left by this, that
+// equals the shift by kShift in the general loop: the results are bit-identical.
+constexpr int kLeftShift = 15 - kShift;
 
 LOCKSTEP_AVX2 inline __attribute__((always_inline)) void blend_between(const std::uint8_t* first,
                                                                        const std::uint8_t* second,
@@ -38,7 +38,7 @@ LOCKSTEP_AVX2 inline __attribute__((always_inline)) void blend_between(const std
                                                                        std::int16_t* out) {
   const __m256i a = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(first)));
   const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(second)));
-  const __m256i difference = _mm256_slli_epi16(_mm256_sub_epi16(b, a), kMovedUp);
+  const __m256i difference = _mm256_slli_epi16(_mm256_sub_epi16(b, a), kLeftShift);
   const __m256i blended =
       _mm256_add_epi16(_mm256_slli_epi16(a, kRowBits), _mm256_mulhrs_epi16(difference, weight));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), blended);
@@ -64,14 +64,14 @@ LOCKSTEP_AVX512 void blend_two_wide_rows(const std::uint8_t* const* rows,
         _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[0] + i)));
     const __m512i b =
         _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows[1] + i)));
-    const __m512i difference = _mm512_slli_epi16(_mm512_sub_epi16(b, a), kMovedUp);
+    const __m512i difference = _mm512_slli_epi16(_mm512_sub_epi16(b, a), kLeftShift);
     const __m512i blended =
         _mm512_add_epi16(_mm512_slli_epi16(a, kRowBits), _mm512_mulhrs_epi16(difference, weight));
     _mm512_storeu_si512(out + i, blended);
   }
 }
 
-// kPairs: the number of pairs of taps where it is known, 0 where it is not.
+// kPairs: the number of pairs of taps if it is known at compile time, otherwise 0.
 template <int kPairs>
 LOCKSTEP_AVX2 void blend_rows_of(const std::uint8_t* const* rows, const std::int16_t* weights,
                                  int tap_pairs, std::size_t count, std::int16_t* out) {
@@ -89,14 +89,14 @@ LOCKSTEP_AVX2 void blend_rows_of(const std::uint8_t* const* rows, const std::int
       low = _mm256_add_epi32(low, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), weight));
       high = _mm256_add_epi32(high, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), weight));
     }
-    // Unpacking and packing both stay within halves, so that the order is the old one.
+    // Unpacking and packing both work within 128-bit lanes, so that the order is preserved.
     const __m256i blended =
         _mm256_packs_epi32(_mm256_srai_epi32(low, kShift), _mm256_srai_epi32(high, kShift));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), blended);
   }
 }
 
-// GCC 12 warns of its own intrinsic for this.
+// GCC 12 warns about its own intrinsic for this.
 LOCKSTEP_AVX512 inline __m512i shifted(__m512i sums) {
   typedef int Ints __attribute__((vector_size(64)));
   return reinterpret_cast<__m512i>(reinterpret_cast<Ints>(sums) >> kShift);
@@ -125,7 +125,7 @@ LOCKSTEP_AVX512 void blend_wide_rows_of(const std::uint8_t* const* rows,
   }
 }
 
-// Two neighbouring outputs, one in each half.
+// Two neighbouring outputs, one in each 128-bit lane.
 template <int kPairs>
 LOCKSTEP_AVX2 inline __attribute__((always_inline)) __m256 blend_two(const std::int16_t* row,
                                                                      const std::uint32_t* first,
@@ -133,7 +133,7 @@ LOCKSTEP_AVX2 inline __attribute__((always_inline)) __m256 blend_two(const std::
                                                                      int tap_pairs, __m256i bias,
                                                                      __m256 scale) {
   const int pairs = kPairs > 0 ? kPairs : tap_pairs;
-  // The channels of two pixels side by side: r r' g g' b b' a a'.
+  // Interleaves the channels of two pixels: r r' g g' b b' a a'.
   const __m256i pair_up = _mm256_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15, 0,
                                            1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15);
   const std::int16_t* a = row + first[0];
@@ -161,8 +161,8 @@ LOCKSTEP_AVX2 void blend_columns_of(const std::int16_t* row, const FixedColumns&
   const __m256i close_up = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 6, 6);
   const std::uint32_t* first = columns.first();
   const std::int16_t* weights = columns.weights();
-  // Eight floats are stored for two pixels. With three channels the next two overwrite the last two
-  // of them, so that the end of a row is stored with care.
+  // Each store writes eight floats for two pixels. With three channels the next store overwrites
+  // the last two of them, so the end of a row is stored separately.
   int i = 0;
   for (; i + 2 < outputs; i += 2, weights += 16 * pairs) {
     __m256 two = blend_two<kPairs>(row, first + i, weights, pairs, bias, scale);

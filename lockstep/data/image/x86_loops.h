@@ -1,6 +1,5 @@
-// The two loops of a resize of bytes with AVX2 and AVX-512, written with intrinsics because their
-// core is a multiplication of pairs (pmaddwd) that compilers do not find. On other machines they
-// are not there, and nobody asks for them.
+// The two loops of a byte resize for AVX2 and AVX-512, with intrinsics because compilers do not
+// find the multiply-add of pairs (pmaddwd) at their core. They exist only on x86-64.
 #pragma once
 
 #include "lockstep/data/image/loops.h"

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/position.h"
+#include "lockstep/data/pipeline/position.h"
 
 namespace lockstep {
 namespace {
@@ -19,7 +19,7 @@ bool begins_as_gzip(const RandomAccess& file) {
   return is_gzip({magic, file.read(0, magic)});
 }
 
-// Inflates up to a position; false where the end comes first.
+// Inflates up to a position; false if the data ends earlier.
 bool advance(GzipDecoder& decoder, std::uint64_t position) {
   std::string passed;
   while (decoder.position() < position) {
@@ -60,8 +60,8 @@ void ByteStream::consume(std::size_t count) {
   begin_ += count;
 }
 
-// Buffers `least` more bytes, or all that there are. The buffer grows as bytes arrive, so that a
-// false length costs no more memory than the file has data.
+// Buffers `least` more bytes, or all that are left. The buffer grows as bytes arrive, so that a
+// wrong length cannot take more memory than the file has data.
 void ByteStream::append(std::size_t least) {
   if (decoder_ != nullptr && decoder_->checkpoint()->position <= tell()) {
     checkpoint_ = decoder_->checkpoint();
@@ -87,7 +87,7 @@ void ByteStream::append(std::size_t least) {
   }
 }
 
-// Reads past the buffer; none at the end alone.
+// Reads the bytes after the buffered ones; returns 0 only at the end.
 std::size_t ByteStream::read_below(std::span<char> to) {
   const std::size_t got = decoder_ != nullptr ? decoder_->read(to) : file_->read(next_, to);
   next_ += got;
@@ -157,7 +157,7 @@ std::optional<std::string_view> ByteStream::line(std::size_t longest) {
   }
 }
 
-// Drops the buffer and goes on from there.
+// Drops the buffer and continues at `next`.
 void ByteStream::go_to(std::unique_ptr<GzipDecoder> decoder, std::uint64_t next) {
   if (decoder != nullptr) {
     checkpoint_ = decoder->checkpoint();
@@ -187,7 +187,7 @@ void ByteStream::seek(std::uint64_t position) {
     reached = advance(*decoder, position);
     if (reached) go_to(std::move(decoder), position);
   }
-  if (!reached) fail<DataError>("{}: byte {} lies behind the end", name(), position);
+  if (!reached) fail<DataError>("{}: byte {} is beyond the end", name(), position);
 }
 
 std::string ByteStream::save() const {
@@ -215,9 +215,8 @@ void ByteStream::restore(std::string_view bytes) {
   const std::uint64_t size = state.word();
   const std::uint64_t position = state.word();
   if (size != file_->size() || kind != (decoder_ != nullptr ? kGzip : kPlain)) {
-    fail<DataError>(
-        "{}: has {} bytes, but had {} when the position was saved; it must stay the same", name(),
-        file_->size(), size);
+    fail<DataError>("{}: has {} bytes, but had {} when the position was saved; it must not change",
+                    name(), file_->size(), size);
   }
   if (kind == kPlain) {
     state.expect_end();

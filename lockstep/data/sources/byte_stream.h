@@ -1,9 +1,9 @@
-// ByteStream: the bytes of a file in their order, inflated where the file is compressed with gzip
-// (told by its first two bytes), through a buffer in which formats are parsed without a copy.
+// ByteStream: the bytes of a file in order, inflated if the file is compressed with gzip (detected
+// by its first two bytes), through a buffer in which formats are parsed without a copy.
 //
-// A place in the stream can be saved and gone back to exactly. Of a plain file that is an offset;
-// of a compressed one a checkpoint of the decoder, at most 32 KiB, and how many bytes to inflate
-// from there: the buffer and two deflate blocks or so, wherever in the file the place is.
+// A position in the stream can be saved and restored exactly. For a plain file that is an offset;
+// for a compressed one a checkpoint of the decoder, at most 32 KiB, and how many bytes to inflate
+// from there: about the buffer and two deflate blocks, wherever in the file the position is.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ struct ByteStreamOptions {
   Compression compression = Compression::Auto;
 };
 
-// Used by one thread at a time. Every call is a DataError, naming the file, the byte and the cause,
-// where the file cannot be read or inflated; what lies before the damage can be read.
+// Used by one thread at a time. Every call throws DataError, naming the file, the byte and the
+// cause, if the file cannot be read or inflated; the bytes before the damage can be read.
 class ByteStream {
  public:
   explicit ByteStream(const std::filesystem::path& file, ByteStreamOptions options = {});
@@ -38,34 +38,33 @@ class ByteStream {
   bool compressed() const { return decoder_ != nullptr; }
   // The position of the next byte, counted in inflated bytes.
   std::uint64_t tell() const { return next_ - (end_ - begin_); }
-  // How many bytes may follow: as many as there are in a plain file, and no fewer in a compressed
-  // one. What claims to be longer than this is damaged.
+  // How many bytes may follow: exact for a plain file, an upper bound for a compressed one. A
+  // record that claims to be longer is damaged.
   std::uint64_t most_left() const;
 
-  // The next bytes, `count` of them at least, fewer at the end alone. They stay where they are
-  // until the next call that reads.
+  // The next bytes, at least `count`, fewer only at the end. They stay valid until the next call
+  // that reads.
   std::string_view peek(std::size_t count);
-  // Passes over bytes that were peeked at.
+  // Skips bytes that peek() returned.
   void consume(std::size_t count);
   bool at_end() { return peek(1).empty(); }
 
-  // Reads as many bytes as there are room for; fewer at the end alone. Large reads bypass the
-  // buffer.
+  // Fills `to`; returns fewer bytes only at the end. Large reads bypass the buffer.
   std::size_t read(std::span<char> to);
-  // Passes over up to `count` bytes; returns over how many. Costs no reading in a plain file.
+  // Skips up to `count` bytes; returns how many. Reads nothing in a plain file.
   std::uint64_t skip(std::uint64_t count);
-  // The next line without its end, a line feed or carriage return and line feed, which the last
-  // line may lack; nothing at the end. DataError for one of more bytes than `longest`. The line
-  // stays where it is until the next call that reads.
+  // The next line without its end (LF or CR LF, which the last line may lack); nullopt at the end.
+  // DataError for a line of more than `longest` bytes. The line stays valid until the next call
+  // that reads.
   std::optional<std::string_view> line(std::size_t longest);
 
-  // Goes to a position, which may be before this one; DataError behind the end. Compressed files
-  // are inflated from the nearest known checkpoint before it, the beginning at worst; restore is
-  // for going to places that were left.
+  // Goes to a position, forwards or backwards; DataError beyond the end. Compressed files are
+  // inflated from the last known checkpoint before it, at worst from the beginning; to return to an
+  // earlier position, save() and restore() are faster.
   void seek(std::uint64_t position);
 
-  // Restoring leaves the stream where it was where it throws: UsageError for bytes that are no
-  // saved place, DataError where the file is not the one of then.
+  // If restore() throws, the stream keeps its position: UsageError for bytes that are not a saved
+  // position, DataError if the file has changed.
   std::string save() const;
   void restore(std::string_view state);
 
@@ -79,10 +78,10 @@ class ByteStream {
   std::shared_ptr<const GzipCheckpoint> checkpoint_;  // the last one at or before the buffer
   std::unique_ptr<char[]> buffer_;
   std::size_t capacity_ = 0;
-  std::size_t begin_ = 0;  // of what is buffered and not consumed
+  std::size_t begin_ = 0;  // of the bytes that are buffered and not consumed
   std::size_t end_ = 0;
-  std::size_t ahead_ = 0;   // how much to read at once: little behind a jump, then more
-  std::uint64_t next_ = 0;  // position of the byte behind the buffered ones
+  std::size_t ahead_ = 0;   // how much to read at once: little after a seek, then more
+  std::uint64_t next_ = 0;  // position of the byte after the buffered ones
 };
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ constexpr std::size_t kPlane = kSide * kSide;
 constexpr std::size_t kImage = kChannels * kPlane;
 
 struct Layout {
-  const char* folder;  // that the archive unpacks into
+  const char* folder;  // that the archive unpacks to
   std::vector<const char*> train;
   const char* test;
   std::size_t labels;  // bytes of a record before the image
@@ -47,7 +47,7 @@ std::size_t record_bytes(const Layout& layout) {
   return layout.labels + kImage;
 }
 
-// Whether a file is there and holds whole records.
+// Whether a file exists and is a whole number of records.
 bool holds_records(const fs::path& file, std::size_t bytes) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(file, error);
@@ -56,7 +56,7 @@ bool holds_records(const fs::path& file, std::size_t bytes) {
 
 bool is_set(const fs::path& folder, const Layout& layout) {
   std::error_code error;
-  // Many things are called train.bin; batches of CIFAR-10 are known by their name.
+  // The names of CIFAR-10's files are distinctive; many things are called train.bin.
   if (layout.train.size() > 1) return fs::is_regular_file(folder / layout.train[0], error);
   return holds_records(folder / layout.train[0], record_bytes(layout)) &&
          holds_records(folder / layout.test, record_bytes(layout));
@@ -77,7 +77,7 @@ std::optional<Place> find(const fs::path& directory) {
   return std::nullopt;
 }
 
-// How many bytes follow; the stream is left where it is.
+// How many bytes follow; the stream keeps its position.
 std::uint64_t bytes_left(ByteStream& stream) {
   if (!stream.compressed()) return stream.most_left();
   const std::string here = stream.save();
@@ -90,13 +90,13 @@ std::size_t count_records(ByteStream& stream, const Layout& layout) {
   const std::uint64_t bytes = bytes_left(stream);
   const std::size_t record = record_bytes(layout);
   if (bytes % record != 0) {
-    fail<DataError>("{}: {} bytes are no whole number of records of {}: record {} is cut short",
+    fail<DataError>("{}: {} bytes are not a multiple of the record size {}: record {} is cut short",
                     stream.name(), bytes, record, bytes / record);
   }
   return static_cast<std::size_t>(bytes / record);
 }
 
-// Planes one after the other become pixels one after the other.
+// Converts planes to interleaved pixels, CHW to HWC.
 void interleave(const char* planes, std::uint8_t* pixels) {
   for (std::size_t i = 0; i < kPlane; ++i) {
     for (std::size_t channel = 0; channel < kChannels; ++channel) {
@@ -131,7 +131,8 @@ CifarSamples read_samples(std::vector<ByteStream>& files, const Layout& layout) 
     for (std::size_t record = 0; record < counts[f]; ++record, ++row) {
       const std::string_view bytes = files[f].peek(record_bytes(layout));
       if (bytes.size() < record_bytes(layout)) {
-        fail<DataError>("{}: ended in record {} of {} while it was read", name, record, counts[f]);
+        fail<DataError>("{}: the file ended in record {} of {} while it was read", name, record,
+                        counts[f]);
       }
       if (layout.coarse_classes > 0) {
         samples.coarse_labels.values<std::uint8_t>()[row] =
@@ -172,7 +173,7 @@ Cifar load_cifar(const fs::path& directory) {
   if (!place) {
     fail<DataError>(
         "{}: holds neither CIFAR-10 (data_batch_1.bin …) nor CIFAR-100 (train.bin, test.bin) in "
-        "the binary form",
+        "the binary version",
         directory.string());
   }
   const Layout& layout = layout_of(place->kind);

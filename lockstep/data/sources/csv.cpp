@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/position.h"
+#include "lockstep/data/pipeline/position.h"
 #include "lockstep/data/sources/csv_value.h"
 
 namespace lockstep {
@@ -35,24 +35,23 @@ void check(const CsvOptions& options) {
   require(
       kTaken.find(options.delimiter) == std::string_view::npos && std::isalnum(code) == 0,
       "[csv] the character {:#04x} cannot be the delimiter: it may be part of a number, a quote "
-      "or a line's end",
+      "or a line end",
       code);
-  require(!options.components.empty(), "[csv] no component is asked for; name at least one");
+  require(!options.components.empty(), "[csv] .components is empty; name at least one");
   std::size_t rests = 0;
   for (const CsvComponent& component : options.components) {
     const std::string_view dtype = name_of(component.dtype);
     rests += component.columns.empty() ? 1 : 0;
-    require(rests <= 1, "[csv] two components without columns both ask for all that are left");
+    require(rests <= 1, "[csv] only one component may take the remaining columns");
     require(is_read(component.dtype),
             "[csv] {} cannot be read from text; f32, f64, i32, i64, bool and u8 (text) can", dtype);
-    require(
-        component.dtype != DType::U8 || component.columns.size() == 1,
-        "[csv] a component of text (u8) has one column, not {}",
-        component.columns.empty() ? "all that are left" : std::to_string(component.columns.size()));
+    require(component.dtype != DType::U8 || component.columns.size() == 1,
+            "[csv] a text component (u8) must have one column, not {}",
+            component.columns.empty() ? "all remaining" : std::to_string(component.columns.size()));
     if (!component.missing || component.dtype == DType::U8) continue;
     std::byte value[8];
     require(parse_value(*component.missing, component.dtype, value) == CsvParsed::Good,
-            "[csv] {} cannot stand in for a missing {}", shown(*component.missing), dtype);
+            "[csv] .missing = {} is not a valid {}", shown(*component.missing), dtype);
   }
 }
 
@@ -79,9 +78,9 @@ CsvReader::CsvReader(std::unique_ptr<RandomAccess> file, CsvOptions options)
 void CsvReader::name_columns() {
   const std::string begin = options_.header ? "" : rows_.save();
   const std::optional<CsvRow> first = rows_.next();
-  if (!first && options_.header) fail<DataError>("{}: has no header: it is empty", name());
+  if (!first && options_.header) fail<DataError>("{}: is empty and has no header", name());
   if (!first && options_.names.empty()) {
-    fail<DataError>("{}: is empty, so that its columns are not known; give their names", name());
+    fail<DataError>("{}: is empty, so its columns are unknown; set .names", name());
   }
   if (first) {
     names_ = fields(*first);
@@ -91,8 +90,8 @@ void CsvReader::name_columns() {
   }
   if (!options_.names.empty()) {
     if (first && options_.names.size() != names_.size()) {
-      fail<DataError>("{}: line {}: {} fields, but {} names of columns were given", name(),
-                      first->line, names_.size(), options_.names.size());
+      fail<DataError>("{}: line {}: {} fields, but .names lists {}", name(), first->line,
+                      names_.size(), options_.names.size());
     }
     names_ = options_.names;
   }
@@ -104,16 +103,15 @@ std::size_t CsvReader::index_of(const std::string& column) const {
   if (found == names_.end()) {
     std::string all;
     for (const std::string& each : names_) all += (all.empty() ? "'" : ", '") + each + "'";
-    fail<DataError>("{}: there is no column '{}'; there are {}", name(), column, all);
+    fail<DataError>("{}: there is no column '{}'; the columns are {}", name(), column, all);
   }
   if (std::find(found + 1, names_.end(), column) != names_.end()) {
-    fail<DataError>("{}: the column '{}' is there twice; give names to the columns", name(),
-                    column);
+    fail<DataError>("{}: there are two columns '{}'; set .names", name(), column);
   }
   return static_cast<std::size_t>(found - names_.begin());
 }
 
-// Finds for each column of the file where it goes.
+// Determines where each column of the file goes.
 void CsvReader::bind() {
   targets_.resize(names_.size());
   std::vector<std::size_t> sizes;
@@ -121,7 +119,7 @@ void CsvReader::bind() {
     const std::vector<std::string>& columns = options_.components[i].columns;
     for (std::size_t element = 0; element < columns.size(); ++element) {
       Target& target = targets_[index_of(columns[element])];
-      require(!target.component.has_value(), "[csv] the column '{}' is asked for twice",
+      require(!target.component.has_value(), "[csv] the column '{}' is requested twice",
               columns[element]);
       target = {i, element};
     }
@@ -153,7 +151,7 @@ std::string CsvReader::place(const CsvRow& row, std::size_t column) const {
                      names_.size() > column ? names_[column] : "");
 }
 
-// The text of the quoted field at `at`, behind which `at` is left.
+// The text of the quoted field at `at`; moves `at` to its end.
 std::string_view CsvReader::unquote(const CsvRow& row, std::size_t column, std::size_t& at) {
   const std::size_t begin = at + 1;
   bool doubled = false;
@@ -163,12 +161,12 @@ std::string_view CsvReader::unquote(const CsvRow& row, std::size_t column, std::
     doubled = true;
   }
   if (end == std::string_view::npos) {
-    fail<DataError>("{}: its quote is never closed", place(row, column));
+    fail<DataError>("{}: the quote is never closed", place(row, column));
   }
   at = end + 1;
   if (at < row.text.size() && row.text[at] != options_.delimiter) {
     const std::size_t next = std::min(row.text.find(options_.delimiter, at), row.text.size());
-    fail<DataError>("{}: {} follows the closing quote, where a delimiter was expected",
+    fail<DataError>("{}: {} follows the closing quote; a delimiter was expected",
                     place(row, column), shown(row.text.substr(at, next - at)));
   }
   const std::string_view text = row.text.substr(begin, end - begin);
@@ -227,16 +225,16 @@ void CsvReader::parse(const CsvRow& row, const Destination& to) {
     if (at == end) break;
   }
   if (column + 1 != columns || at != end) {
-    fail<DataError>("{}: line {}: {} fields, where {} were expected", name(), row.line,
+    fail<DataError>("{}: line {}: {} fields, but {} were expected", name(), row.line,
                     fields(row).size(), columns);
   }
 }
 
-// What a field that is not a plain number means.
+// Stores a field that is not a plain number.
 void CsvReader::store(const CsvRow& row, std::size_t column, std::string_view field, bool quoted,
                       const Destination& to) const {
   if (!quoted && row.quoted && field.find('"') != std::string_view::npos) {
-    fail<DataError>("{}: {} holds a quote and is not quoted", place(row, column), shown(field));
+    fail<DataError>("{}: {} contains a quote but is not quoted", place(row, column), shown(field));
   }
   if (!targets_[column].component) return;
   const std::size_t i = *targets_[column].component;
@@ -249,7 +247,7 @@ void CsvReader::store(const CsvRow& row, std::size_t column, std::string_view fi
     return;
   }
   if (missing && !component.missing) {
-    fail<DataError>("{}: the field is missing ({}); say what stands in for it as .missing",
+    fail<DataError>("{}: the field is missing ({}); set .missing to the value to use instead",
                     place(row, column), shown(field));
   }
   std::byte* const number = to.numbers[i] + targets_[column].element * size_of(component.dtype);
@@ -257,7 +255,7 @@ void CsvReader::store(const CsvRow& row, std::size_t column, std::string_view fi
     case CsvParsed::Good:
       return;
     case CsvParsed::NotANumber:
-      fail<DataError>("{}: {} is no {}", place(row, column), shown(field),
+      fail<DataError>("{}: {} is not a valid {}", place(row, column), shown(field),
                       name_of(component.dtype));
     case CsvParsed::OutOfRange:
       fail<DataError>("{}: {} is out of the range of {}", place(row, column), shown(field),
@@ -282,7 +280,8 @@ std::optional<std::vector<Tensor>> CsvReader::next() {
 
 bool CsvReader::next_into(std::span<std::byte* const> to) {
   require(!has_text_ && to.size() == components(),
-          "[csv] {} places for {} components, none of which may be text", to.size(), components());
+          "[csv] {} destinations for {} components, none of which may be text", to.size(),
+          components());
   const std::optional<CsvRow> row = rows_.next();
   if (!row) return false;
   ++record_;

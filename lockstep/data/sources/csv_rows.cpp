@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/position.h"
+#include "lockstep/data/pipeline/position.h"
 #include "lockstep/data/sources/text.h"
 
 namespace lockstep {
@@ -13,7 +13,7 @@ CsvRows::CsvRows(std::unique_ptr<RandomAccess> file, CsvRowOptions options)
   skip_byte_order_mark(stream_);
 }
 
-// Behind this there is no next row.
+// After this there is no next row.
 void CsvRows::end(const std::string& why) {
   ended_ = true;
   throw DataError(why);
@@ -27,9 +27,9 @@ std::string_view CsvRows::peek(std::size_t count) {
   }
 }
 
-// Looks for the line feed that ends the row at the window's beginning, and leaves off there or at
-// the window's end. Rows without a quote, most of them, are left to memchr; in others the fields
-// are followed from the beginning.
+// Looks for the line feed that ends the row at the beginning of the window; `search` stops there or
+// at the end of the window. Rows without a quote, which are most, use memchr; others are scanned
+// field by field from the beginning.
 bool CsvRows::find_end(std::string_view window, Search& search) const {
   if (!search.quoted) {
     const std::size_t found = std::min(window.find('\n', search.done), window.size());
@@ -66,7 +66,7 @@ std::optional<CsvRow> CsvRows::next() {
     bool found = false;
     do {
       window = peek(search.done + 1);
-      if (window.size() == search.done) break;  // the last line lacks its end
+      if (window.size() == search.done) break;  // the last line has no line feed
       found = find_end(window, search);
       if (search.done > options_.longest) {
         end(fmt::format("{}: line {}: a row of more than {} bytes", name(), lines_ + 1,
@@ -75,7 +75,7 @@ std::optional<CsvRow> CsvRows::next() {
     } while (!found);
     if (window.empty()) return std::nullopt;
     if (!found && search.place == Place::Quotes) {
-      end(fmt::format("{}: line {}: a quote of this row is never closed", name(), lines_ + 1));
+      end(fmt::format("{}: line {}: a quote in this row is never closed", name(), lines_ + 1));
     }
     CsvRow row{.text = window.substr(0, search.done), .quoted = search.quoted, .line = lines_ + 1};
     if (row.quoted) lines_ += std::ranges::count(row.text, '\n');

@@ -1,5 +1,5 @@
-// CsvRows: the rows of a CSV file, not yet taken apart. A row ends with its line, unless the line's
-// end lies within quotes.
+// CsvRows: the rows of a CSV file, not yet split into fields. A row ends at the end of a line,
+// unless that is inside quotes.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace lockstep {
 
 struct CsvRow {
-  std::string_view text;  // without the line's end
-  bool quoted = false;    // whether it holds quotes that may mean something
-  std::int64_t line = 0;  // its first, from 1
+  std::string_view text;  // without the line end
+  bool quoted = false;    // whether it contains quotes and .quotes is set
+  std::int64_t line = 0;  // its first line, from 1
 };
 
 struct CsvRowOptions {
@@ -32,18 +32,18 @@ class CsvRows {
 
   const std::string& name() const { return stream_.name(); }
 
-  // The next row that is not an empty line, which stays where it is until the next call; nothing at
-  // the end. DataError, naming the file, the line and the cause, where it has no end or cannot be
-  // read; there is no next one then.
+  // The next row that is not an empty line, valid until the next call; nullopt at the end.
+  // DataError, naming the file, the line and the cause, if it has no end or cannot be read; that is
+  // the end of the rows.
   std::optional<CsvRow> next();
 
-  // Restoring leaves the rows where they were where it throws.
+  // If restore() throws, the position does not change.
   std::string save() const;
   void restore(std::string_view state);
 
  private:
   enum class Place { FieldBegin, Field, Quotes, QuoteInQuotes };
-  // How far the end of a row was looked for.
+  // How far the search for the end of a row has got.
   struct Search {
     std::size_t done = 0;
     bool quoted = false;
@@ -56,7 +56,7 @@ class CsvRows {
 
   CsvRowOptions options_;
   ByteStream stream_;
-  std::int64_t lines_ = 0;  // read
+  std::int64_t lines_ = 0;  // read so far
   bool ended_ = false;      // by damage
 };
 

@@ -21,8 +21,8 @@ std::string_view trimmed(std::string_view field) {
   return field.substr(begin, field.find_last_not_of(kSpaces) - begin + 1);
 }
 
-// The numbers of few digits that most fields hold: digits times or divided by a power of ten, both
-// of which a floating type has exactly, are rounded once and so to the nearest (Clinger, 1990).
+// Fast path for numbers of few digits, which most fields are: if the floating type represents both
+// the digits and the power of ten exactly, one division rounds correctly (Clinger, 1990).
 template <class T>
 struct Exact;
 template <>
@@ -39,9 +39,9 @@ struct Exact<double> {
                                        1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 };
 
-constexpr int kMostDigits = 18;  // of a 64-bit integer, however large they are
+constexpr int kMostDigits = 18;  // always fit into 64 bits
 
-// Reads digits with at most one point among them; null where it is anything else.
+// Reads digits with at most one decimal point; null for anything else.
 template <class T>
 const char* parse_short(const char* at, const char* end, T& value) {
   const bool negative = at != end && *at == '-';
@@ -128,7 +128,7 @@ CsvParsed parse_value(std::string_view field, DType dtype, std::byte* to) {
     case DType::Bool:
       return parse_bool(field, to);
     default:
-      fail<InternalError>("[csv] {} is no dtype of numbers in text", name_of(dtype));
+      fail<InternalError>("[csv] {} cannot be read from text", name_of(dtype));
   }
 }
 

@@ -10,13 +10,13 @@ namespace lockstep {
 
 enum class CsvParsed { Good, NotANumber, OutOfRange };
 
-// Reads the whole field, spaces around it aside, as a value of a dtype (f32, f64, i32, i64 or bool)
-// and writes it, at any alignment. A number closer to zero than a float can be is zero.
+// Reads the whole field, without the spaces around it, as a value of a dtype (f32, f64, i32, i64 or
+// bool) and writes it, at any alignment. Numbers too close to zero for the type become zero.
 CsvParsed parse_value(std::string_view field, DType dtype, std::byte* to);
 
-// The common case, without a look at the field's end first: reads a number at `at` that is followed
-// by `delimiter` or by `end`, and returns where it stopped; null where it is anything else, to be
-// told by parse_value.
+// The common case, without searching for the end of the field first: reads a number at `at` that is
+// followed by `delimiter` or `end`, and returns where it stopped; null for anything else, which is
+// left to parse_value.
 const char* parse_leading(const char* at, const char* end, char delimiter, DType dtype,
                           std::byte* to);
 

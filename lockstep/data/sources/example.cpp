@@ -1,6 +1,6 @@
-// Records are read where they lie: the wire format is walked once for the features that were asked
-// for, and their values are decoded straight into tensors. Encodings that no writer produces but
-// the format allows (a list in two pieces, say) are first brought into the usual form by protobuf.
+// Records are parsed in place: one pass over the wire format finds the requested features, and
+// their values are decoded directly into tensors. Encodings that the format allows but no writer
+// produces (such as a list in two pieces) are first normalised by protobuf.
 #include "lockstep/data/sources/example.h"
 
 #include <google/protobuf/io/coded_stream.h>
@@ -20,7 +20,7 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-enum class Kind { None = 0, Bytes = 1, Floats = 2, Integers = 3 };  // as the fields are numbered
+enum class Kind { None = 0, Bytes = 1, Floats = 2, Integers = 3 };  // the numbers of the fields
 
 constexpr std::size_t kMostNamed = 10;  // names of features in a message
 
@@ -56,7 +56,7 @@ Kind kind_read_as(DType dtype) {
   return Kind::None;
 }
 
-// What the wire says of one feature: the bytes of its list.
+// One feature on the wire: the bytes of its list.
 struct Found {
   bool present = false;
   Kind kind = Kind::None;
@@ -72,7 +72,7 @@ class Message {
       : bytes_(bytes),
         in_(reinterpret_cast<const std::uint8_t*>(bytes.data()), static_cast<int>(bytes.size())) {}
 
-  // The next field's tag; 0 at the end, and for damage, which good() tells apart.
+  // The tag of the next field; 0 at the end, or for damage, if good() is false.
   std::uint32_t tag() {
     if (!good_ || in_.CurrentPosition() == static_cast<int>(bytes_.size())) return 0;
     const std::uint32_t tag = in_.ReadTag();
@@ -128,11 +128,11 @@ Wire find_list(std::string_view feature, Found& found) {
     }
   }
   if (!message.good()) return Wire::Damaged;
-  found.present = lists > 0;  // a feature without a list is none
+  found.present = lists > 0;  // a feature without a list counts as missing
   return lists > 1 ? Wire::Unusual : Wire::Good;
 }
 
-// Calls visit(name, feature's bytes) for each entry of the map in an Example.
+// Calls visit(name, bytes of the feature) for each entry of the map in an Example.
 template <class Visit>
 Wire walk(std::string_view example, Visit visit) {
   if (example.size() > std::numeric_limits<int>::max()) return Wire::Damaged;
@@ -176,8 +176,8 @@ Wire walk(std::string_view example, Visit visit) {
   return entries.good() ? Wire::Good : Wire::Damaged;
 }
 
-// Calls packed(bytes) for each run of values in a list of numbers, single(message) for each value
-// that stands alone, of the given wire type; false for damage.
+// Calls packed(bytes) for each packed run in a list of numbers, and single(message) for each single
+// value of the given wire type; false for damage.
 template <class Packed, class Single>
 bool walk_numbers(std::string_view list, WireFormatLite::WireType type, Packed packed,
                   Single single) {
@@ -195,7 +195,7 @@ bool walk_numbers(std::string_view list, WireFormatLite::WireType type, Packed p
   return message.good();
 }
 
-// How many floats a list has; nothing for damage. Then they can be copied.
+// How many floats a list has; nullopt for damage. Call before copy_floats().
 std::optional<std::size_t> count_floats(std::string_view list) {
   std::size_t count = 0;
   const bool good = walk_numbers(
@@ -227,8 +227,8 @@ void copy_floats(std::string_view list, float* to) {
       [&](Message& message) { *to++ = message.fixed(); });
 }
 
-// At most how many integers a list has, and as many where it is not damaged: a varint ends with the
-// byte whose highest bit is clear.
+// How many integers a list has, or an upper bound if it is damaged: a varint ends with a byte whose
+// highest bit is clear.
 std::size_t count_integers(std::string_view list) {
   std::size_t count = 0;
   walk_numbers(
@@ -245,7 +245,7 @@ std::size_t count_integers(std::string_view list) {
   return count;
 }
 
-// Reads a varint; null where it is damaged.
+// Reads a varint; null if it is damaged.
 const char* read_varint(const char* at, const char* end, std::uint64_t& value) {
   value = 0;
   for (int shift = 0; shift < 70 && at < end; shift += 7) {
@@ -292,7 +292,7 @@ bool for_each_string(std::string_view list, Take take) {
   return message.good();
 }
 
-// Fills a tensor from an element on.
+// Fills a tensor from element `begin` on.
 void fill(Tensor& tensor, std::size_t begin, double value) {
   dispatch(tensor.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -329,7 +329,7 @@ class FeatureReader {
   Tensor read(const Found& found) const {
     const Kind expected = kind_read_as(spec_.dtype);
     if (found.kind != expected) {
-      fail_feature(fmt::format("it holds {}, but {} is read from {}", describe(found.kind),
+      fail_feature(fmt::format("it contains {}, but {} is read from {}", describe(found.kind),
                                name_of(spec_.dtype), describe(expected)));
     }
     if (expected == Kind::Bytes) return read_bytes(found.list);
@@ -344,7 +344,7 @@ class FeatureReader {
     fail<DataError>("{}: record {}: feature '{}': {}", file_, record_, spec_.name, what);
   }
 
-  // The tensor for this many values, padded already.
+  // The tensor for this many values, with its padding filled in.
   Tensor allocate(std::size_t values) const {
     const std::span<const std::int64_t> dims = spec_.shape.dims();
     const auto count = static_cast<std::int64_t>(values);
@@ -361,7 +361,7 @@ class FeatureReader {
     std::int64_t of_row = 1;
     for (std::int64_t extent : row) of_row *= extent;
     if (of_row == 0 ? count != 0 : count % of_row != 0) {
-      fail_feature(fmt::format("{} values are no whole number of rows of {}", count, of_row));
+      fail_feature(fmt::format("{} values do not fill whole rows of {}", count, of_row));
     }
     const std::int64_t rows = of_row == 0 ? 0 : count / of_row;
     if (!padded) return Tensor(spec_.dtype, with_rows(rows, row));
@@ -383,7 +383,7 @@ class FeatureReader {
     });
     if (!good) fail_damaged();
     if (strings != 1) {
-      fail_feature(fmt::format("{} byte strings, where one is expected", strings));
+      fail_feature(fmt::format("{} byte strings, but one was expected", strings));
     }
     Tensor tensor = allocate(bytes.size());
     if (!bytes.empty()) std::memcpy(tensor.raw(), bytes.data(), bytes.size());
@@ -442,7 +442,7 @@ void check(const FeatureSpec& spec) {
           ? shape.rank() == spec.shape.rank() + 1 && with_rows(shape[0], spec.shape.dims()) == shape
           : shape == spec.shape || shape.rank() == 0;
   require(spec.missing.dtype() == spec.dtype && fits,
-          "[example] feature '{}': {} {} cannot stand in for a missing one of {} {}", spec.name,
+          "[example] feature '{}': .missing is {} {}, but the feature is {} {}", spec.name,
           name_of(spec.missing.dtype()), shape, name_of(spec.dtype), spec.shape);
 }
 
@@ -464,11 +464,11 @@ std::string names_in(std::string_view example) {
 }  // namespace
 
 ExampleParser::ExampleParser(std::vector<FeatureSpec> features) : features_(std::move(features)) {
-  require(!features_.empty(), "[example] no feature is asked for; name at least one");
+  require(!features_.empty(), "[example] there are no features; name at least one");
   for (std::size_t i = 0; i < features_.size(); ++i) {
     check(features_[i]);
     const bool first = by_name_.emplace(features_[i].name, i).second;
-    require(first, "[example] feature '{}' is asked for twice", features_[i].name);
+    require(first, "[example] feature '{}' is requested twice", features_[i].name);
   }
 }
 
@@ -493,7 +493,7 @@ std::vector<Tensor> ExampleParser::parse(std::string_view bytes, std::string_vie
     }
   }
   if (wire != Wire::Good) {
-    fail<DataError>("{}: record {}: its {} bytes are no tf.train.Example", file, record,
+    fail<DataError>("{}: record {}: its {} bytes are not a tf.train.Example", file, record,
                     bytes.size());
   }
   std::vector<Tensor> tensors;
@@ -502,7 +502,7 @@ std::vector<Tensor> ExampleParser::parse(std::string_view bytes, std::string_vie
     const FeatureReader reader(features_[i], file, record);
     if (!found[i].present && features_[i].length == FeatureLength::Fixed &&
         !features_[i].missing.defined()) {
-      fail<DataError>("{}: record {}: feature '{}' is not there; the record has {}", file, record,
+      fail<DataError>("{}: record {}: feature '{}' is missing; the record has {}", file, record,
                       features_[i].name, names_in(bytes));
     }
     tensors.push_back(found[i].present ? reader.read(found[i]) : reader.missing());

@@ -15,34 +15,33 @@ namespace lockstep {
 
 enum class FeatureLength {
   Fixed,     // as many values as the shape has elements
-  Variable,  // any number of rows of the shape: the tensor's is (rows, shape…)
-  Padded,    // up to as many rows as the shape has, filled up with `pad`
+  Variable,  // any number of rows of the shape: the tensor has shape (rows, shape…)
+  Padded,    // at most as many rows as the shape has, padded with `pad`
 };
 
-// What to read of each record, and as what. u8 reads a byte string (an encoded image, say: u8 and
-// Variable); f32 and f64 read floats; i32, i64 and bool read integers.
+// What to read from each record. u8 reads a byte string (for an encoded image: u8 and Variable);
+// f32 and f64 read floats; i32, i64 and bool read integers.
 struct FeatureSpec {
   std::string name = "";
   DType dtype = DType::F32;
   Shape shape = {};
   FeatureLength length = FeatureLength::Fixed;
   double pad = 0;
-  // In place of a feature that a record lacks: a tensor of the dtype and of the shape, or a scalar
-  // to fill the shape with. Without one, a record that lacks a feature is a DataError where its
-  // length is Fixed, and has no rows of it otherwise.
+  // The value if a record lacks the feature: a tensor of this dtype and shape, or a scalar to fill
+  // the shape with. If undefined, a missing Fixed feature is a DataError; others get no rows.
   Tensor missing = {};
 };
 
-// Makes tensors of records. It holds no state and may be used by several threads at once.
+// Turns records into tensors. It has no mutable state; several threads may use it at once.
 class ExampleParser {
  public:
-  // UsageError for features that cannot be: none, two of a name, a dtype that is not read.
+  // UsageError for invalid features: none, two with the same name, an unsupported dtype.
   explicit ExampleParser(std::vector<FeatureSpec> features);
 
   const std::vector<FeatureSpec>& features() const { return features_; }
 
-  // One tensor a feature, in their order. DataError, naming the file, the record and the feature,
-  // what was expected and what was found.
+  // One tensor per feature, in order. DataError says the file, the record and the feature, what was
+  // expected and what was found.
   std::vector<Tensor> parse(std::string_view bytes, std::string_view file,
                             std::int64_t record) const;
 
@@ -54,7 +53,7 @@ class ExampleParser {
 using FeatureValue = std::variant<std::string, std::vector<std::string>, std::vector<float>,
                                   std::vector<std::int64_t>>;
 
-// The bytes of an Example with these features. The same features give the same bytes.
+// The bytes of an Example with these features. Equal features give equal bytes.
 std::string serialize_example(const std::map<std::string, FeatureValue>& features);
 
 }  // namespace lockstep

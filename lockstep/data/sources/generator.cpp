@@ -1,24 +1,24 @@
-// Elements of the user's own making. The position is how many calls were made: a function has no
-// other that could be written down. To go there, it is called as many times again, and the report
-// says so, unless the user says how it can begin anywhere (GeneratorOptions::seek) or how it writes
-// down where it is (resume).
+// Elements from a user's function. Its position is the number of calls, since a function has no
+// other state that could be saved. To restore it, the function is called as many times again, and
+// the report says so, unless the user provides a way to start anywhere (GeneratorOptions::seek) or
+// to save and resume its state (GeneratorOptions::resume).
 #include <algorithm>
 #include <exception>
 
-#include "lockstep/data/named_error.h"
+#include "lockstep/data/pipeline/named_error.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
 namespace {
 
-// A generator that fails again and again is at its end, whatever on_error says.
+// A generator that fails this often in a row ends the pass, whatever on_error says.
 constexpr int kMostFailuresInARow = 1000;
 
 struct Source {
   Generator generator;
   GeneratorOptions options;
 
-  // Whether a position is reached by making again what came before it.
+  // Whether a position is restored by making all elements before it again.
   bool replays() const { return !options.seek && !options.resume; }
   std::string name() const {
     return options.name.empty() ? "generator" : "generator " + options.name;
@@ -31,7 +31,7 @@ class GeneratorCursor final : public Cursor {
       : source_(std::move(source)), context_(context), stage_(stage) {
     if (source_->replays()) {
       stage_.noted(
-          "to go on from a saved position it makes all elements before it again; give "
+          "to resume from a saved position it makes all elements before it again; set "
           "GeneratorOptions::seek or resume to avoid that.");
     }
   }
@@ -81,18 +81,18 @@ class GeneratorCursor final : public Cursor {
     return fmt::format("[{}] {}: ", source_->name(), describe(sample));
   }
 
-  // What the user's pass says of where it is; nothing at the beginning.
+  // The state that the user's pass saved; nullopt at the beginning.
   std::optional<std::string> state_now() const {
     if (function_ == nullptr) return resumed_;
     try {
       return save_();
     } catch (...) {
-      rethrow_at(fmt::format("[{}] saving the state behind {} elements of epoch {}: ",
+      rethrow_at(fmt::format("[{}] saving the state after {} elements of epoch {}: ",
                              source_->name(), calls_, context_.epoch));
     }
   }
 
-  // Begins the pass where calls_ says.
+  // Begins the pass at element calls_.
   void open() {
     if (function_ != nullptr) return;
     try {
@@ -100,7 +100,7 @@ class GeneratorCursor final : public Cursor {
         function_ = source_->options.seek(context_.epoch, calls_);
       } else if (source_->options.resume) {
         SavingPass pass = source_->options.resume(context_.epoch, resumed_);
-        require(pass.save != nullptr, "the generator returned no function that saves its state");
+        require(pass.save != nullptr, "the generator returned no save function");
         function_ = std::move(pass.next);
         save_ = std::move(pass.save);
       } else {
@@ -115,7 +115,7 @@ class GeneratorCursor final : public Cursor {
 
   void pass_former_calls() {
     if (calls_ == 0) return;
-    stage_.noted(fmt::format("made {} elements again to come to a restored position.", calls_));
+    stage_.noted(fmt::format("made {} elements again to reach a restored position.", calls_));
     for (std::int64_t number = 0; number < calls_; ++number) {
       bool there = true;
       try {
@@ -124,7 +124,7 @@ class GeneratorCursor final : public Cursor {
         if (source_->options.on_error == OnError::Raise) rethrow_at(place(number));
       }
       require(there,
-              "[{}] epoch {} ends after {} elements, and the position is behind {}: the generator "
+              "[{}] epoch {} ends after {} elements, but the position is after {}: the generator "
               "has changed since",
               source_->name(), context_.epoch, number, calls_);
     }
@@ -143,7 +143,7 @@ class GeneratorCursor final : public Cursor {
       } catch (const Error& error) {
         if (source_->options.on_error == OnError::Raise) throw;
         if (failures == kMostFailuresInARow) {
-          fail<DataError>("{}, and so did the {} elements before it", error.what(), failures);
+          fail<DataError>("{} (and the {} elements before it failed, too)", error.what(), failures);
         }
         context_.runtime->skipped(stage_, error.what());
         ++calls_;
@@ -159,16 +159,16 @@ class GeneratorCursor final : public Cursor {
 
   void check(const Element& element, std::int64_t number) const {
     const std::vector<ElementSpec>& spec = source_->options.spec;
-    require(element.size() == spec.size(), "{}the generator gave {} components instead of {} ({})",
-            place(number), element.size(), spec.size(), describe(spec));
+    require(element.size() == spec.size(),
+            "{}the generator returned {} components instead of {} ({})", place(number),
+            element.size(), spec.size(), describe(spec));
     for (std::size_t i = 0; i < spec.size(); ++i) {
       const Tensor& tensor = element[i];
-      require(tensor.defined(), "{}component {} is no tensor", place(number), i);
+      require(tensor.defined(), "{}component {} is an undefined tensor", place(number), i);
       const bool fits = spec[i].varies ? tensor.shape().rank() == spec[i].shape.rank()
                                        : tensor.shape() == spec[i].shape;
-      require(tensor.dtype() == spec[i].dtype && fits,
-              "{}component {} is {} {}, but the data set was said to give ({})", place(number), i,
-              name_of(tensor.dtype()), tensor.shape(), describe(spec));
+      require(tensor.dtype() == spec[i].dtype && fits, "{}component {} is {} {}, but .spec is ({})",
+              place(number), i, name_of(tensor.dtype()), tensor.shape(), describe(spec));
     }
   }
 
@@ -176,8 +176,8 @@ class GeneratorCursor final : public Cursor {
   Context context_;
   Stage& stage_;
   std::function<std::optional<Element>()> function_;
-  std::function<std::string()> save_;   // where there is resume
-  std::optional<std::string> resumed_;  // what the pass began with
+  std::function<std::string()> save_;   // with .resume
+  std::optional<std::string> resumed_;  // the state that the pass began with
   std::int64_t calls_ = 0;              // the number of the next element
   bool ended_ = false;
   std::exception_ptr error_;
@@ -211,12 +211,13 @@ class GeneratorNode final : public DatasetNode {
 
 NodePtr make_generator(Generator generator, GeneratorOptions options) {
   require(generator != nullptr || options.seek != nullptr || options.resume != nullptr,
-          "[generator] there is no generator");
+          "[generator] the generator is null");
   require(options.seek == nullptr || options.resume == nullptr,
-          "[generator] there are both .seek and .resume: give the one that positions are to use");
-  require(!options.spec.empty(), "[generator] say what the generator gives: .spec");
+          "[generator] .seek and .resume exclude each other: set only one");
+  require(!options.spec.empty(),
+          "[generator] .spec is required: it says what the generator returns");
   require(!options.cardinality || *options.cardinality >= 0,
-          "[generator] {} elements cannot be; leave .cardinality away where it is not known",
+          "[generator] .cardinality must be 0 or more, not {}; leave it out if it is unknown",
           options.cardinality.value_or(0));
   return std::make_shared<GeneratorNode>(
       Source{.generator = std::move(generator), .options = std::move(options)});

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kInput = 64 << 10;  // bytes read from the file at once
 constexpr std::uint64_t kCheckpointSpacing = 128 << 10;
 constexpr std::size_t kWindow = 32 << 10;
-constexpr int kRawDeflate = -15;  // the largest window, without a header: that is read here
+constexpr int kRawDeflate = -15;  // the largest window, without a header, which is parsed here
 
 // Bits of the header's flags.
 constexpr unsigned kHasHeaderCrc = 2;
@@ -36,7 +36,7 @@ bool is_gzip(std::string_view bytes) {
 struct GzipDecoder::Inflater {
   explicit Inflater(const std::string& name) {
     if (inflateInit2(&stream, kRawDeflate) != Z_OK) {
-      fail<DataError>("{}: zlib cannot be started", name);
+      fail<DataError>("{}: zlib cannot be initialised", name);
     }
   }
   ~Inflater() { inflateEnd(&stream); }
@@ -137,7 +137,7 @@ void GzipDecoder::take_checkpoint() {
   checkpoint_ = std::make_shared<const GzipCheckpoint>(std::move(place));
 }
 
-// Reads a member's header; false at the end of the file.
+// Reads the header of a member; false at the end of the file.
 bool GzipDecoder::begin_member() {
   if (input_.empty() && !refill()) {
     if (offset() == 0) fail_cut_short();
@@ -158,7 +158,7 @@ bool GzipDecoder::begin_member() {
     fail<DataError>("{}: byte {}: the gzip data is damaged: method {}, flags {:#04x}", file_.name(),
                     begin, method, flags);
   }
-  for (int i = 0; i < 6; ++i) next_byte();  // the time, the level, the system
+  for (int i = 0; i < 6; ++i) next_byte();  // time, level, operating system
   if ((flags & kHasExtra) != 0) {
     const unsigned low = next_byte();
     for (unsigned count = low | static_cast<unsigned>(next_byte()) << 8; count > 0; --count) {
@@ -190,7 +190,7 @@ void GzipDecoder::end_member() {
   const std::uint32_t length = next_word();
   if (crc != crc_ || length != length_) {
     fail<DataError>(
-        "{}: byte {}: the gzip data is damaged: {} bytes with the checksum {:#010x}, where the "
+        "{}: byte {}: the gzip data is damaged: {} bytes with the checksum {:#010x}, but the "
         "trailer says {} (modulo 2^32) and {:#010x}",
         file_.name(), begin, length_, crc_, length, crc);
   }

@@ -1,10 +1,10 @@
-// GzipDecoder: what a gzip file (RFC 1952, any number of members) holds, from its beginning or from
-// a checkpoint.
+// GzipDecoder: inflates a gzip file (RFC 1952, any number of members) from its beginning or from a
+// checkpoint.
 //
-// A deflate stream (RFC 1951) can be entered between two of its blocks by whoever has the 32 KiB
-// before that place, as in zlib's example zran: the window, where in the file the next block
-// begins, to the bit, and the checksum so far. The decoder takes such a checkpoint at the first
-// block boundary behind every kCheckpointSpacing bytes of output, which costs a copy of the window.
+// A deflate stream (RFC 1951) can be entered between two blocks given the 32 KiB of output before
+// (the window), the bit in the file at which the next block begins, and the checksum so far, as in
+// zlib's example zran. The decoder takes such a checkpoint at the first block boundary after every
+// kCheckpointSpacing bytes of output, which costs a copy of the window.
 #pragma once
 
 #include <cstddef>
@@ -18,36 +18,36 @@
 
 namespace lockstep {
 
-// Whether bytes begin as a gzip file does.
+// Whether the bytes begin with the magic number of gzip.
 bool is_gzip(std::string_view bytes);
 
-// No deflate stream grows by more than this when it is inflated (258 bytes for two bits).
+// No deflate stream inflates by more than this factor (258 bytes from two bits).
 inline constexpr std::uint64_t kMostInflation = 1032;
 
 struct GzipCheckpoint {
-  std::uint64_t position = 0;  // in what was compressed
+  std::uint64_t position = 0;  // in the inflated data
   std::uint64_t offset = 0;    // in the file, of the next byte
-  bool in_member = false;      // otherwise a member's header comes next, or the end
-  // Of a place in a member:
+  bool in_member = false;      // otherwise the header of a member comes next, or the end
+  // If in a member:
   int bits = 0;              // of the byte before the offset that belong to the next block
   std::uint32_t crc = 0;     // of the member so far
   std::uint32_t length = 0;  // of the member so far, modulo 2^32
-  std::string window;        // up to 32 KiB before the place
+  std::string window;        // up to 32 KiB of output before
 };
 
 class GzipDecoder {
  public:
   // The file must outlive the decoder.
   explicit GzipDecoder(const RandomAccess& file);
-  // UsageError where the checkpoint cannot be one of this file's.
+  // UsageError if the checkpoint cannot be one of this file.
   GzipDecoder(const RandomAccess& file, std::shared_ptr<const GzipCheckpoint> from);
   ~GzipDecoder();
   GzipDecoder(const GzipDecoder&) = delete;
   GzipDecoder& operator=(const GzipDecoder&) = delete;
 
-  // Reads at least one byte, and as many as there are room for unless the end or damage is met;
-  // none at the end. DataError, naming the file, the offset in it and the cause, where it is cut
-  // short, damaged or followed by something else: after all that could be read before was read.
+  // Fills `to` unless the end or damage comes earlier; returns 0 only at the end. DataError, naming
+  // the file, the offset in it and the cause, if the data is cut short, damaged or followed by
+  // something else; all bytes before that are returned first.
   std::size_t read(std::span<char> to);
 
   std::uint64_t position() const { return position_; }
@@ -71,15 +71,15 @@ class GzipDecoder {
   const RandomAccess& file_;
   std::unique_ptr<Inflater> inflater_;
   std::unique_ptr<char[]> buffer_;
-  std::string_view input_;       // of the buffer, what was not yet inflated
-  std::uint64_t input_end_ = 0;  // in the file, of the buffer
+  std::string_view input_;       // the part of the buffer that was not inflated yet
+  std::uint64_t input_end_ = 0;  // offset in the file of the end of the buffer
   bool in_member_ = false;
   std::uint32_t crc_ = 0;
   std::uint32_t length_ = 0;
   std::uint32_t header_crc_ = 0;
   std::uint64_t position_ = 0;
   std::shared_ptr<const GzipCheckpoint> checkpoint_;
-  std::string failure_;  // met behind bytes that were still handed out
+  std::string failure_;  // to be thrown by the next call, because bytes before it were returned
 };
 
 }  // namespace lockstep

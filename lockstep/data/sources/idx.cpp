@@ -23,7 +23,7 @@ struct ElementType {
   std::size_t file_bytes;  // of one element
 };
 
-// An unsigned number of the width of T from big-endian bytes.
+// Reads a big-endian unsigned integer.
 template <class T>
 T big_endian(const char* from) {
   T value = 0;
@@ -46,14 +46,14 @@ ElementType element_type(char code, const std::string& name) {
     case Code::F64:
       return {DType::F64, 8};
     case Code::I8:
-      fail<DataError>("{}: its elements are signed bytes, which are not read; write u8 or i32",
+      fail<DataError>("{}: its elements are signed bytes, which are not supported; use u8 or i32",
                       name);
   }
   fail<DataError>("{}: not an IDX file: there is no element type {:#04x}", name,
                   static_cast<unsigned char>(code));
 }
 
-// Decodes elements stored as Stored, an unsigned integer, into Values of that or a greater width.
+// Decodes elements stored as Stored, an unsigned integer, into Values of the same or greater width.
 template <class Value, class Stored>
 void decode(const char* from, Tensor& to) {
   for (Value& value : to.values<Value>()) {
@@ -67,7 +67,7 @@ void decode(const char* from, Tensor& to) {
   }
 }
 
-// The first `size` bytes, which are all there.
+// The first `size` bytes; DataError if the file has fewer.
 std::string_view read_header(ByteStream& stream, std::size_t size) {
   const std::string_view header = stream.peek(size);
   if (header.size() < size) {
@@ -93,7 +93,7 @@ Shape read_shape(std::string_view header, const std::string& name) {
   }
 }
 
-// Fills the buffer with the elements, which must be all that follows.
+// Fills the buffer with the elements; DataError unless exactly as many bytes follow.
 void read_elements(ByteStream& stream, const Shape& shape, std::span<char> to) {
   std::uint64_t found = stream.read(to);
   if (found == to.size()) found += stream.skip(std::numeric_limits<std::uint64_t>::max());
@@ -103,7 +103,7 @@ void read_elements(ByteStream& stream, const Shape& shape, std::span<char> to) {
   }
 }
 
-// The elements of the file straight into the tensor where they lie there as in the file.
+// Bytes are read directly into the tensor; wider elements are decoded from a copy.
 Tensor parse(ByteStream& stream) {
   const std::string_view magic = read_header(stream, kMagicBytes);
   if (!magic.starts_with(std::string_view("\0\0", 2))) {
@@ -117,7 +117,7 @@ Tensor parse(ByteStream& stream) {
   const Shape shape = read_shape(read_header(stream, header).substr(0, header), stream.name());
   stream.consume(header);
   const std::uint64_t bytes = static_cast<std::uint64_t>(shape.elements()) * type.file_bytes;
-  if (bytes > stream.most_left()) {  // before as much memory is asked for
+  if (bytes > stream.most_left()) {  // before that much memory is allocated
     const std::uint64_t found = stream.skip(std::numeric_limits<std::uint64_t>::max());
     fail<DataError>("{}: its shape {} needs {} bytes after the header, but {} follow",
                     stream.name(), shape, bytes, found);

@@ -14,10 +14,10 @@ namespace fs = std::filesystem;
 
 constexpr float kByteScale = 1.0f / 255.0f;
 
-// Which of the four files of a directory.
+// One of the four files of a folder.
 struct Part {
   std::string_view split;
-  std::string_view other_split;  // another name for it
+  std::string_view other_split;  // another name of the split
   std::string_view what;
 };
 
@@ -26,7 +26,7 @@ constexpr Part kTrainLabels{"train", "train", "labels"};
 constexpr Part kTestImages{"t10k", "test", "images"};
 constexpr Part kTestLabels{"t10k", "test", "labels"};
 
-// "train-images-idx3-ubyte.gz", and "emnist-letters-train-images-idx3-ubyte" too.
+// "train-images-idx3-ubyte.gz", also "emnist-letters-train-images-idx3-ubyte".
 bool matches(const Part& part, const std::string& name) {
   const auto is_of = [&](std::string_view split) {
     return name.starts_with(split) || name.find(fmt::format("-{}-", split)) != std::string::npos;
@@ -35,7 +35,7 @@ bool matches(const Part& part, const std::string& name) {
          (is_of(part.split) || is_of(part.other_split));
 }
 
-// The file of this part, the plain one where it is there compressed as well.
+// The file of this part; the plain one if there is a compressed one as well.
 std::optional<fs::path> find(const fs::path& directory, const Part& part) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -46,7 +46,7 @@ std::optional<fs::path> find(const fs::path& directory, const Part& part) {
   std::ranges::sort(found);
   if (found.size() == 2 && found[1] == found[0].string() + ".gz") found.pop_back();
   if (found.size() > 1) {
-    fail<DataError>("{}: both {} and {} could be the {} {}; leave one", directory.string(),
+    fail<DataError>("{}: both {} and {} could be the {} {}; remove one", directory.string(),
                     found[0].filename().string(), found[1].filename().string(), part.split,
                     part.what);
   }
@@ -85,7 +85,7 @@ Column load_labels(const fs::path& file) {
     const auto negative =
         std::ranges::find_if(values, [](std::int32_t label) { return label < 0; });
     if (negative != values.end()) {
-      fail<DataError>("{}: label {} is {}; labels count from 0", file.string(),
+      fail<DataError>("{}: label {} is {}; labels must not be negative", file.string(),
                       negative - values.begin(), *negative);
     }
   }
@@ -118,8 +118,8 @@ bool is_idx_directory(const fs::path& directory) {
 Split fashion_mnist(FashionMnistOptions options) {
   if (!is_idx_directory(options.directory)) {
     fail<DataError>(
-        "{}: no train-images-idx file is there; install Fashion-MNIST with 'apt install "
-        "dataset-fashion-mnist', or give the folder of its IDX files as .directory",
+        "{}: there is no train-images-idx file; install Fashion-MNIST with 'apt install "
+        "dataset-fashion-mnist', or set .directory to the folder of its IDX files",
         options.directory.string());
   }
   return idx_directory(options.directory);

@@ -21,7 +21,7 @@ std::string cause(int number) {
 class FileBytes final : public RandomAccess {
  public:
   explicit FileBytes(const std::filesystem::path& file) : name_(file.string()) {
-    // A pipe that nobody writes to must not make the open wait.
+    // Do not block on a pipe that nobody writes to.
     descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor_ < 0) fail<DataError>("{}: cannot be opened: {}", name_, cause(errno));
     try {
@@ -62,7 +62,7 @@ class FileBytes final : public RandomAccess {
     if (S_ISDIR(status.st_mode)) fail<DataError>("{}: is a folder, not a file", name_);
     if (!S_ISREG(status.st_mode)) fail<DataError>("{}: is not a regular file", name_);
     size_ = static_cast<std::uint64_t>(status.st_size);
-    ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // advice: no harm where it fails
+    ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint: may fail
   }
 
   std::string name_;

@@ -1,4 +1,4 @@
-// The source of the numbers from 0 on.
+// The numbers 0, 1, 2, ….
 #include <algorithm>
 
 #include "lockstep/data/transformations.h"
@@ -53,7 +53,7 @@ class RangeNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_range(std::int64_t count) {
-  require(count >= 0, "[range] {} numbers cannot be; ask for none or more", count);
+  require(count >= 0, "[range] the count must be 0 or more, not {}", count);
   return std::make_shared<RangeNode>(count);
 }
 

@@ -1,5 +1,5 @@
-// The node of a list of files that are read record by record, whatever a record is. A Reader reads
-// one file: it has next(), skip(count), record() (the number of the next), save() and restore().
+// The node of a list of files that are read record by record, for any format. A Reader reads one
+// file: it has next(), skip(count), record() (the number of the next record), save() and restore().
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// Room for the numbers of the records of each file.
+// Sample numbers reserved for each file.
 inline constexpr std::uint64_t kRecordsOfAFile = std::uint64_t{1} << 40;
 
 template <class Reader>
@@ -22,7 +22,7 @@ struct RecordFormat {
   std::vector<ElementSpec> spec;
   OnError on_error = OnError::Raise;
   std::function<std::unique_ptr<Reader>(const std::filesystem::path&)> open;
-  // The next record as an element; nothing at the end.
+  // The next record as an element; nullopt at the end.
   std::function<std::optional<Element>(Reader&)> next;
 };
 
@@ -53,7 +53,7 @@ class RecordFilesCursor final : public Cursor {
     return std::nullopt;
   }
 
-  // Records that are damaged do not count where they are passed over, so that they must be read.
+  // With OnError::Skip, damaged records do not count, so records have to be read to find them.
   std::int64_t skip(std::int64_t count) override {
     if (format_.on_error == OnError::Skip) return Cursor::skip(count);
     std::int64_t passed = 0;
@@ -77,7 +77,7 @@ class RecordFilesCursor final : public Cursor {
   void restore(PositionReader& state) override {
     file_ = static_cast<std::size_t>(state.count(std::ssize(*files_)));
     if (state.count(1) == 0) return;
-    require(file_ < files_->size(), "[{}] the saved position is behind the last file",
+    require(file_ < files_->size(), "[{}] the saved position is beyond the last file",
             format_.name);
     open();
     reader_->restore(state.text());
@@ -92,7 +92,7 @@ class RecordFilesCursor final : public Cursor {
     reader_ = nullptr;
     ++file_;
   }
-  // The reader stands behind what is damaged, or at the end of what can be read.
+  // The reader is after the damaged record, or at its end.
   void pass(const DataError& error) {
     if (format_.on_error == OnError::Raise) {
       throw DataError("[" + format_.name + "] " + error.what());
@@ -106,7 +106,7 @@ class RecordFilesCursor final : public Cursor {
   Context context_;
   Stage& stage_;
   std::size_t file_ = 0;
-  std::unique_ptr<Reader> reader_;           // of that file, once it is open
+  std::unique_ptr<Reader> reader_;           // of that file; null until it is opened
   std::shared_ptr<const std::string> name_;  // of that file
 };
 

@@ -1,5 +1,5 @@
-// Written with intrinsics for AVX2, because compilers widen bytes in more steps than one; the same
-// bits as the plain loops, which other machines run.
+// Uses AVX2 intrinsics, because compilers need several instructions to widen bytes. The results are
+// bit-identical to those of the plain loops, which other machines run.
 #include "lockstep/data/sources/row_loops.h"
 
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Asks for the line of the row ahead that is `offset` bytes behind its beginning.
+// Prefetches the cache line at `offset` of the row ahead.
 LOCKSTEP_INLINE void announce_line(RowAhead ahead, std::size_t offset) {
   if (offset < ahead.bytes) __builtin_prefetch(ahead.from + offset);
 }
@@ -80,7 +80,7 @@ LOCKSTEP_AVX2 void copy_avx2(const std::byte* from, std::size_t bytes, std::byte
 
 void copy_row(const std::byte* from, std::size_t bytes, std::byte* to, RowAhead ahead) {
 #if defined(__x86_64__)
-  // What is longer, the library copies faster.
+  // For longer rows memcpy is faster.
   if (bytes <= kMostAhead && has_avx2()) return copy_avx2(from, bytes, to, ahead);
 #endif
   announce(ahead);

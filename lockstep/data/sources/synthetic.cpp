@@ -8,7 +8,7 @@
 namespace lockstep::datasets {
 namespace {
 
-// Box-Muller, four numbers from the four words of a block; in float, since this is noise.
+// Box-Muller, four numbers from the four words of a Philox block, in float precision.
 void fill_with_normals(std::span<float> values, PhiloxKey key) {
   for (std::size_t i = 0; i < values.size(); i += 4) {
     const std::uint64_t counter = i / 4;
@@ -29,8 +29,8 @@ void fill_with_normals(std::span<float> values, PhiloxKey key) {
 
 Dataset synthetic(SyntheticOptions options) {
   require(options.count >= 0 && options.classes > 0,
-          "[synthetic] {} samples of {} classes cannot be; ask for at least 0 of 1", options.count,
-          options.classes);
+          "[synthetic] .count must be 0 or more and .classes at least 1, not {} and {}",
+          options.count, options.classes);
   std::vector<std::int64_t> dims{options.count};
   dims.insert(dims.end(), options.sample.dims().begin(), options.sample.dims().end());
   Tensor samples(DType::F32, Shape(std::move(dims)));
@@ -48,7 +48,7 @@ std::int64_t count_classes(const Dataset& dataset) {
   require(spec.size() > 1 && spec[1].dtype == DType::I32,
           "[count_classes] the second component of an element must be an i32 label");
   require(dataset.cardinality().has_value(),
-          "[count_classes] the labels of a data set without a known end cannot be counted");
+          "[count_classes] the data set must have a known number of elements");
   std::int64_t classes = 0;
   const Dataset chunks = spec[1].shape.rank() == 0 ? dataset.batch(1024) : dataset;
   const auto iterator = chunks.iterator();

@@ -1,4 +1,4 @@
-// Noise of any signature, made as it is asked for: every sample has a key of its own.
+// Noise for any spec, generated when it is requested: every sample has its own random key.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -18,8 +18,7 @@ std::uint16_t to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-// The half below or at the value's magnitude; what is too small becomes 0. Good enough for noise,
-// which is never too large.
+// Rounds toward zero; subnormal results become 0. Good enough for noise, which never overflows.
 std::uint16_t to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits >> 16 & 0x8000;
@@ -29,7 +28,7 @@ std::uint16_t to_f16(float value) {
                                     (bits >> 13 & 0x3FF));
 }
 
-// Words for a tensor, four from every block.
+// The random words of a tensor, four from every Philox block.
 class Words {
  public:
   explicit Words(PhiloxKey key) : key_(key) {}
@@ -44,7 +43,7 @@ class Words {
     return block_[at_++];
   }
 
-  // Box-Muller; the second of each pair waits for the next call.
+  // Box-Muller; the second number of each pair is kept for the next call.
   float normal() {
     if (has_other_) {
       has_other_ = false;
@@ -180,8 +179,8 @@ class SyntheticNode final : public DatasetNode {
 Dataset synthetic(std::vector<ElementSpec> spec, SyntheticSignatureOptions options) {
   require(!spec.empty(), "[synthetic] a sample needs at least one component");
   require(options.count >= -1 && options.classes > 0,
-          "[synthetic] {} samples of {} classes cannot be; ask for at least 0 (or -1, for ever) of "
-          "1",
+          "[synthetic] .count must be 0 or more, or -1 for forever, and .classes at least 1, not "
+          "{} and {}",
           options.count, options.classes);
   return Dataset(
       std::make_shared<SyntheticNode>(Source{.spec = std::move(spec), .options = options}));

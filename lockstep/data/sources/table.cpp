@@ -7,21 +7,21 @@
 namespace lockstep {
 namespace {
 
-// How many rows ahead of the one that is written the memory system is told of.
+// How many rows ahead of the one being written are prefetched.
 constexpr std::size_t kLookAhead = 4;
 
 RowAhead to_be_read(const std::byte* row, std::size_t bytes) {
   return {.from = row, .bytes = std::min(bytes, kMostAhead)};
 }
 
-// Calls write(row's bytes, index, a row that comes later) for each row.
+// Calls write(bytes of the row, index, a later row to prefetch) for each row.
 template <class Write>
 void for_each_row(const Tensor& table, std::size_t row_bytes, std::span<const std::int64_t> rows,
                   Write write) {
   const std::byte* from = table.raw();
   const std::int64_t table_rows = table.shape()[0];
   if (rows.empty()) return;
-  // Most rows of a batch are of one epoch, whose first number saves them the division.
+  // Most rows of a batch are from the same epoch: subtracting its first number avoids a division.
   const std::int64_t first = rows[0] - rows[0] % table_rows;
   const auto place = [&](std::size_t i) {
     std::int64_t row = rows[i] - first;
@@ -87,7 +87,7 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
   require(!columns_.empty(), "[from_tensor_slices] a data set needs at least one tensor");
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     const Column& column = columns_[i];
-    require(column.stored.defined(), "[from_tensor_slices] component {} is no tensor", i);
+    require(column.stored.defined(), "[from_tensor_slices] component {} is an undefined tensor", i);
     const Shape& shape = column.stored.shape();
     require(shape.rank() > 0,
             "[from_tensor_slices] component {} is a scalar; it needs an axis of samples", i);
@@ -97,7 +97,7 @@ Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
     ensure(column.dtype == column.stored.dtype() ||
                (column.stored.dtype() == DType::U8 &&
                 (column.dtype == DType::F32 || column.dtype == DType::I32)),
-           "a column of {} cannot be handed out as {}", name_of(column.stored.dtype()),
+           "a column of {} cannot be returned as {}", name_of(column.stored.dtype()),
            name_of(column.dtype));
     spec_.push_back({column.dtype, row_shape(shape)});
   }

@@ -1,6 +1,6 @@
-// Table: samples in memory. A column is a tensor whose outermost axis counts the samples; a row is
-// one sample. A column may be stored narrower than it is handed out, images as bytes say, and is
-// then converted as its rows are gathered, which costs less than the memory traffic it saves.
+// Table: samples in memory. A column is a tensor whose outermost axis is the samples; a row is one
+// sample. A column may be stored in a narrower type than it is returned in, such as images as
+// bytes. Its rows are converted when they are gathered, which costs less than the saved traffic.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace lockstep {
 
 struct Column {
   Tensor stored;
-  DType dtype = DType::F32;  // handed out as; where it differs, stored is u8 and this f32 or i32
-  float scale = 1;           // multiplies what is converted to f32
+  DType dtype = DType::F32;  // returned type; if it differs, stored is u8 and this f32 or i32
+  float scale = 1;           // factor of the conversion to f32
 };
 
 class Table {
  public:
-  // UsageError where the columns differ in their number of rows.
+  // UsageError if the columns have different numbers of rows.
   explicit Table(std::vector<Column> columns);
 
   std::int64_t rows() const { return rows_; }
@@ -30,11 +30,11 @@ class Table {
   // The dtype and shape of a row, column by column.
   const std::vector<ElementSpec>& spec() const { return spec_; }
 
-  // The row of a number as Cursor::next_rows counts them.
+  // The row with this number, as in Cursor::next_rows.
   Element element(std::int64_t number) const;
-  // Tells the memory system which rows are gathered next: the sooner, the less they are waited for.
+  // Prefetches the first of the rows that are gathered next.
   void announce(std::span<const std::int64_t> rows) const;
-  // Writes these rows of a column one after the other; numbers as Cursor::next_rows counts them.
+  // Writes these rows of a column one after the other; numbers as in Cursor::next_rows.
   void gather(std::size_t column, std::span<const std::int64_t> rows, std::byte* to) const;
 
  private:

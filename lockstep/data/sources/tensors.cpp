@@ -1,4 +1,4 @@
-// The source whose elements are the rows of tensors in memory, in order.
+// The rows of tensors in memory, in order.
 #include <algorithm>
 #include <numeric>
 
@@ -14,7 +14,7 @@ class TensorsCursor final : public Cursor {
     std::int64_t end = 0;
     require(!__builtin_mul_overflow(table_->rows(), epoch, &first_number_) &&
                 !__builtin_add_overflow(first_number_, table_->rows(), &end),
-            "[data] the rows of epoch {} are more than can be counted", epoch);
+            "[data] the row numbers of epoch {} overflow", epoch);
   }
 
   std::optional<Element> next() override {

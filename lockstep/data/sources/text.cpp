@@ -1,7 +1,7 @@
 #include "lockstep/data/sources/text.h"
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/position.h"
+#include "lockstep/data/pipeline/position.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-// Text files, a line at a time; plain, or compressed with gzip.
+// Text files, one line at a time; plain or compressed with gzip.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct TextOptions {
   std::size_t buffer = 256 << 10;
 };
 
-// Used by one thread at a time. A byte-order mark (UTF-8) at the beginning is passed over.
+// Used by one thread at a time. A UTF-8 byte-order mark at the beginning is skipped.
 class LineReader {
  public:
   explicit LineReader(const std::filesystem::path& file, TextOptions options = {});
@@ -27,14 +27,14 @@ class LineReader {
   // The number of the next line, from 0.
   std::int64_t record() const { return line_; }
 
-  // The next line without its end (LF or CR LF), which stays where it is until the next call;
-  // nothing at the end. DataError, naming the file, the line and the cause, where it cannot be
-  // read; the reader is at its end then.
+  // The next line without its end (LF or CR LF), valid until the next call; nullopt at the end.
+  // DataError, naming the file, the line and the cause, if it cannot be read; the reader is then at
+  // its end.
   std::optional<std::string_view> next();
-  // Passes over up to `count` lines; returns over how many.
+  // Skips up to `count` lines; returns how many.
   std::int64_t skip(std::int64_t count);
 
-  // Restoring leaves the reader where it was where it throws.
+  // If restore() throws, the reader keeps its position.
   std::string save() const;
   void restore(std::string_view state);
 
@@ -45,7 +45,7 @@ class LineReader {
   bool ended_ = false;  // by damage
 };
 
-// Passes over a byte-order mark at the beginning of a stream.
+// Skips a byte-order mark at the beginning of a stream.
 void skip_byte_order_mark(ByteStream& stream);
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/position.h"
+#include "lockstep/data/pipeline/position.h"
 
 namespace lockstep {
 namespace {
@@ -26,8 +26,8 @@ bool is_header(std::string_view header) {
              masked_crc32c(header.substr(0, kLengthBytes));
 }
 
-// A plain file whose first record happens to have a length that looks like gzip's first bytes is
-// known by the checksum behind it.
+// The checksum after the length identifies a plain file whose first length happens to look like the
+// magic number of gzip.
 ByteStreamOptions stream_options(const RandomAccess& file, const TFRecordOptions& options) {
   char bytes[kHeaderBytes];
   const std::string_view header(bytes, file.read(0, bytes));
@@ -51,7 +51,7 @@ std::string TFRecordReader::place(std::uint64_t begin) const {
                      stream_.compressed() ? "uncompressed " : "", begin);
 }
 
-// Behind this there is no next record.
+// After this there is no next record.
 void TFRecordReader::end(const std::string& why) {
   ended_ = true;
   throw DataError(why);
@@ -70,13 +70,13 @@ std::string_view TFRecordReader::peek(std::size_t count) {
   }
 }
 
-// Reads a header; nothing at the end.
+// Reads a header; nullopt at the end.
 std::optional<std::uint64_t> TFRecordReader::next_length() {
   const std::uint64_t begin = stream_.tell();
   const std::string_view header = peek(kHeaderBytes);
   if (header.empty()) return std::nullopt;
   if (header.size() < kHeaderBytes) {
-    end(fmt::format("{}: cut short: {} bytes are left, its header has {}", place(begin),
+    end(fmt::format("{}: cut short: {} bytes are left, but its header has {}", place(begin),
                     header.size(), kHeaderBytes));
   }
   const auto length = little_endian<std::uint64_t>(header);

@@ -1,6 +1,6 @@
-// TFRecord files: one record after the other, each its length (u64), the masked CRC-32C of the
-// length (u32), its bytes, and their masked CRC-32C (u32), little-endian; the whole may be
-// compressed with gzip. TensorBoard's event files are framed in the same way.
+// TFRecord files: one record after the other, each with its length (u64), the masked CRC-32C of the
+// length (u32), its bytes, and their masked CRC-32C (u32), little-endian; the file may be
+// compressed with gzip. TensorBoard's event files have the same format.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 namespace lockstep {
 
 struct TFRecordOptions {
-  bool check_data = true;  // whether the checksum of a record's bytes is; that of its length always
+  bool check_data = true;  // verify checksums of records; those of lengths are always verified
   std::size_t buffer = 256 << 10;
 };
 
-// Reads a file's records in order. Used by one thread at a time.
+// Reads the records of a file in order. Used by one thread at a time.
 class TFRecordReader {
  public:
   explicit TFRecordReader(const std::filesystem::path& file, TFRecordOptions options = {});
@@ -30,15 +30,15 @@ class TFRecordReader {
   // The number of the next record, from 0.
   std::int64_t record() const { return record_; }
 
-  // The next record, which stays where it is until the next call; nothing at the end. DataError,
-  // naming the file, the record and its byte, where it is damaged or cannot be read. Behind a
-  // record with damaged bytes the reader goes on with the one after it; behind other damage the
-  // next record cannot be found, and the reader is at its end.
+  // The next record, valid until the next call; nullopt at the end. DataError, naming the file, the
+  // record and its byte, if it is damaged or cannot be read. If only its data is damaged, the
+  // reader continues with the next record; otherwise the next one cannot be found, and the reader
+  // is at its end.
   std::optional<std::string_view> next();
-  // Passes over up to `count` records; returns over how many. Reads their lengths alone.
+  // Skips up to `count` records; returns how many. Reads only their lengths.
   std::int64_t skip(std::int64_t count);
 
-  // Restoring leaves the reader where it was where it throws.
+  // If restore() throws, the reader keeps its position.
   std::string save() const;
   void restore(std::string_view state);
 
@@ -55,16 +55,16 @@ class TFRecordReader {
   bool ended_ = false;  // by damage
 };
 
-// Appends a record with its frame.
+// Appends a record with its length and checksums.
 void append_tfrecord(std::string& to, std::string_view record);
 
 struct TFRecordWriterOptions {
-  Compression compression = Compression::Auto;  // Auto: gzip where the name ends in .gz
+  Compression compression = Compression::Auto;  // Auto: gzip if the name ends in .gz
   int level = 6;                                // of compression, from 1 to 9
 };
 
-// Writes a file of records, which appears when it is closed, and where it is not, nothing is left.
-// DataError, naming the file and the cause, from every call that fails to write.
+// Writes a file of records, which appears when it is closed; if it is not closed, nothing is left.
+// Every call throws DataError, naming the file and the cause, if it cannot write.
 class TFRecordWriter {
  public:
   explicit TFRecordWriter(const std::filesystem::path& file, TFRecordWriterOptions options = {});

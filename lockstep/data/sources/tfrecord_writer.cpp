@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPending = 256 << 10;  // bytes gathered before they are written
+constexpr std::size_t kPending = 256 << 10;  // bytes collected before they are written
 constexpr int kGzipWindow = 15 + 16;         // the largest window, with gzip's header and trailer
 constexpr int kMemory = 8;                   // zlib's default
 
@@ -35,16 +35,16 @@ void append_tfrecord(std::string& to, std::string_view record) {
 class TFRecordWriter::Deflater {
  public:
   explicit Deflater(int level) {
-    require(level >= 1 && level <= 9, "[tfrecord] the level {} is not one from 1 to 9", level);
+    require(level >= 1 && level <= 9, "[tfrecord] .level must be from 1 to 9, not {}", level);
     ensure(
         deflateInit2(&stream_, level, Z_DEFLATED, kGzipWindow, kMemory, Z_DEFAULT_STRATEGY) == Z_OK,
-        "[tfrecord] zlib cannot be started");
+        "[tfrecord] zlib cannot be initialised");
   }
   ~Deflater() { deflateEnd(&stream_); }
   Deflater(const Deflater&) = delete;
   Deflater& operator=(const Deflater&) = delete;
 
-  // Compresses bytes, the last ones where `flush` is Z_FINISH, into the file.
+  // Compresses bytes into the file; they are the last ones if `flush` is Z_FINISH.
   void write(std::string_view bytes, int flush, FileWriter& file) {
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
     stream_.avail_in = static_cast<uInt>(bytes.size());
@@ -84,7 +84,7 @@ void TFRecordWriter::flush() {
   if (deflater_ == nullptr) {
     append(file_, rest);
   } else {
-    constexpr std::size_t kMost = std::size_t{1} << 30;  // zlib counts with 32 bits
+    constexpr std::size_t kMost = std::size_t{1} << 30;  // zlib's counts have 32 bits
     for (; !rest.empty(); rest.remove_prefix(std::min(kMost, rest.size()))) {
       deflater_->write(rest.substr(0, kMost), Z_NO_FLUSH, file_);
     }

@@ -1,14 +1,13 @@
-// Elements stacked along a new outermost axis. Rows of a table are gathered straight into the
-// batch; an input that makes new elements (map) is told where their rows are and writes them there;
-// other elements are copied into the batch one by one. Batches live in buffers that are used again
-// when nobody holds them.
+// Stacks elements along a new outermost axis. Rows of a table are gathered directly into the batch;
+// an input that makes new elements (map) writes them directly into its rows; other elements are
+// copied into the batch one by one. The buffers of batches are reused once nobody holds them.
 //
-// A batch has no position of its own: between batches, its input's says it all. A position can
-// therefore be restored with another batch size.
+// It has no state: between batches, its position is that of its input. A position can therefore be
+// restored with another batch size.
 #include <algorithm>
 
-#include "lockstep/data/buffer_pool.h"
-#include "lockstep/data/row_placer.h"
+#include "lockstep/data/pipeline/buffer_pool.h"
+#include "lockstep/data/pipeline/row_placer.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -55,8 +54,8 @@ class BatchCursor final : public Cursor {
       const Shape& batch = spec_[i].shape;
       require(to.dtype() == spec_[i].dtype && to.shape().rank() == batch.rank() &&
                   to.shape()[0] >= size_ && to.shape().with(0, size_) == batch,
-              "[next_into] component {}, {} {}, does not go into {} {}", i, name_of(spec_[i].dtype),
-              batch, name_of(to.dtype()), to.shape());
+              "[next_into] component {}, {} {}, does not fit into {} {}", i,
+              name_of(spec_[i].dtype), batch, name_of(to.dtype()), to.shape());
     }
     const std::span<const std::int64_t> rows = next_batch_rows();
     if (rows.empty()) return std::nullopt;
@@ -72,7 +71,7 @@ class BatchCursor final : public Cursor {
   Position position() override { return input_.position(); }
 
  private:
-  // None at the end.
+  // Empty at the end.
   std::span<const std::int64_t> next_batch_rows() {
     rows_.resize(static_cast<std::size_t>(size_));
     const std::int64_t got = input_.next_rows(rows_);
@@ -149,7 +148,7 @@ class BatchCursor final : public Cursor {
   BatchOptions options_;
   std::vector<std::int64_t> rows_;
   RowPlacer placer_;
-  Input input_;  // last, so that it ends before what it writes to
+  Input input_;  // last, so that it is destroyed before what it writes to
 };
 
 class BatchNode final : public DatasetNode {
@@ -182,7 +181,7 @@ class BatchNode final : public DatasetNode {
     return spec;
   }
 
-  // A size that gives the same batches, in memory for no more elements than there are.
+  // A batch size that gives the same batches without allocating more rows than there are elements.
   std::int64_t size_to_fill() const {
     const std::int64_t elements = input_->cardinality();
     if (elements < 0 || elements >= size_) return size_;
@@ -197,10 +196,10 @@ class BatchNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_batch(NodePtr input, std::int64_t size, BatchOptions options) {
-  require(size > 0, "[batch] batches of {} elements cannot be; ask for at least 1", size);
+  require(size > 0, "[batch] the batch size must be at least 1, not {}", size);
   for (const ElementSpec& component : input->element_spec()) {
     require(!component.varies,
-            "[batch] the elements ({}) differ in their extents; make them alike with map, or use "
+            "[batch] the elements ({}) have different extents; make them equal with map, or use "
             "padded_batch",
             describe(input->element_spec()));
   }

@@ -10,18 +10,17 @@ namespace lockstep {
 CacheCursor::CacheCursor(Input input, std::uint64_t epoch, std::unique_ptr<CacheStore> store)
     : epoch_(epoch), store_(std::move(store)), input_(std::move(input)) {}
 
-// Decides, when the first element is asked for, where elements come from.
+// Decides where elements come from when the first one is requested.
 void CacheCursor::begin() {
   if (mode_ != Mode::Undecided) return;
   if (store_->open()) {
-    require(
-        given_ <= store_->count(),
-        "[cache] the position is behind {} elements, and the cache has {}: it has changed since",
-        given_, store_->count());
+    require(given_ <= store_->count(),
+            "[cache] the position is after {} elements, but the cache has {}: it has changed since",
+            given_, store_->count());
     mode_ = Mode::Serving;
     return;
   }
-  // What came before a restored position is not here to be kept.
+  // A pass that was restored in the middle lacks the elements before and cannot fill the cache.
   if (given_ == 0 && store_->begin()) {
     mode_ = Mode::Keeping;
     at_input_ = true;
@@ -36,7 +35,7 @@ void CacheCursor::begin() {
   const std::int64_t passed = input_.skip(given_);
   at_input_ = true;
   require(passed == given_,
-          "[cache] the position is behind {} elements, and there are {}: the data set has changed "
+          "[cache] the position is after {} elements, but there are {}: the data set has changed "
           "since",
           given_, passed);
 }
@@ -63,7 +62,7 @@ std::optional<Element> CacheCursor::next() {
 
 std::optional<Element> CacheCursor::keep_next() {
   std::optional<Element> element = input_.next();
-  // Where this fails, the input is one element further than we are.
+  // If the store throws, the input is one element ahead of us.
   at_input_ = false;
   if (element) {
     store_->keep(*element);
@@ -75,7 +74,7 @@ std::optional<Element> CacheCursor::keep_next() {
   return element;
 }
 
-// Elements that are to be kept have to be made even where nobody asks for them.
+// Elements have to be produced for the cache even if they are skipped.
 std::int64_t CacheCursor::skip(std::int64_t count) {
   if (error_) std::rethrow_exception(error_);
   begin();

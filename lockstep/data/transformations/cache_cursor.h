@@ -1,46 +1,46 @@
-// What the caches in memory and in a file have in common: the first pass keeps what the input
-// gives, later ones are served from there.
+// What the caches in memory and in a file have in common: the first pass stores the elements of the
+// input, later passes read them back.
 //
-// The input is always read in epoch 0, whichever epoch the pass is in: so what is kept does not
-// depend on who kept it when, and a position means the same with the cache and without.
+// The input is always read in epoch 0, whatever the epoch of the pass: so the contents do not
+// depend on which pass filled the cache, and a position means the same with and without it.
 #pragma once
 
 #include <exception>
 #include <memory>
 #include <optional>
 
-#include "lockstep/data/node.h"
+#include "lockstep/data/pipeline/node.h"
 
 namespace lockstep {
 
-// The epoch of a sample that is given in a pass over what was kept: that of the pass, and apart
-// from it what the epoch in the input was, which is not 0 where the input repeats something.
+// The epoch of a sample returned by a pass over cached elements: combines the epoch of the pass
+// with the sample's epoch in the input, which is not 0 if the input repeats a data set.
 inline std::uint64_t epoch_in_pass(std::uint64_t pass, std::uint64_t in_input) {
   return pass + (in_input << 31);  // an iterator's epoch has 31 bits
 }
 
-// Where one cursor keeps elements, or finds them.
+// Where a cursor stores elements and reads them back.
 class CacheStore {
  public:
   virtual ~CacheStore() = default;
 
-  // Looks for what a whole pass has kept; false where there is nothing.
+  // Opens the elements of a complete pass; false if there are none.
   virtual bool open() = 0;
-  // Of what was opened.
+  // Of the elements that were opened.
   virtual std::int64_t count() const = 0;
   virtual Element read(std::int64_t number) = 0;
 
-  // Begins to keep elements; false where another does, or where there is something meanwhile.
+  // Starts to store elements; false if another cursor does, or has finished meanwhile.
   virtual bool begin() = 0;
-  // The next one. What was kept is lost when this throws.
+  // Stores the next element. If this throws, the elements stored so far are lost.
   virtual void keep(const Element& element) = 0;
-  // The pass has ended: from now on others find what was kept. The last call.
+  // The pass has ended: makes the elements available to others. The last call.
   virtual void finish() = 0;
 };
 
 class CacheCursor final : public Cursor {
  public:
-  // For a pass in `epoch`; the input is one in epoch 0.
+  // For a pass in `epoch`; the input must be in epoch 0.
   CacheCursor(Input input, std::uint64_t epoch, std::unique_ptr<CacheStore> store);
 
   std::optional<Element> next() override;
@@ -59,7 +59,7 @@ class CacheCursor final : public Cursor {
   std::unique_ptr<CacheStore> store_;
   Mode mode_ = Mode::Undecided;
   std::int64_t given_ = 0;
-  bool at_input_ = true;  // the input is where we are; otherwise at its beginning
+  bool at_input_ = true;  // whether the input is at our position
   std::exception_ptr error_;
   Input input_;
 };

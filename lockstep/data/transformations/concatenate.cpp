@@ -1,5 +1,5 @@
-// One data set behind the other. The samples of both may have the same numbers: which of the two
-// they come from is mixed into them.
+// One data set after the other. Samples of both may have the same numbers, so the number of the
+// data set is mixed into them.
 #include <algorithm>
 
 #include "lockstep/base/random.h"
@@ -83,12 +83,12 @@ class ConcatenateNode final : public DatasetNode {
 NodePtr make_concatenate(NodePtr first, NodePtr second) {
   std::vector<ElementSpec> spec = first->element_spec();
   const std::vector<ElementSpec> other = second->element_spec();
-  bool alike = spec.size() == other.size();
-  for (std::size_t i = 0; alike && i < spec.size(); ++i) {
-    alike = spec[i].dtype == other[i].dtype && spec[i].shape.rank() == other[i].shape.rank();
+  bool compatible = spec.size() == other.size();
+  for (std::size_t i = 0; compatible && i < spec.size(); ++i) {
+    compatible = spec[i].dtype == other[i].dtype && spec[i].shape.rank() == other[i].shape.rank();
     spec[i].varies = spec[i].varies || other[i].varies || !(spec[i].shape == other[i].shape);
   }
-  require(alike, "[concatenate] elements ({}) cannot follow upon elements ({})", describe(other),
+  require(compatible, "[concatenate] elements ({}) cannot follow elements ({})", describe(other),
           describe(first->element_spec()));
   return std::make_shared<ConcatenateNode>(std::move(first), std::move(second), std::move(spec));
 }

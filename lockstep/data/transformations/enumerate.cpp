@@ -1,4 +1,4 @@
-// A number in front of each element.
+// Puts a number in front of each element.
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {

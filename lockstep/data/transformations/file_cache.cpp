@@ -1,8 +1,8 @@
-// Keeps the elements of the first pass in a file (element_file.h), which appears when the pass has
-// ended, and is found again by later passes and later runs. Where shard() divides what is kept,
-// each shard has a file of its own.
-#include "lockstep/data/claim.h"
-#include "lockstep/data/element_file.h"
+// Keeps the elements of the first pass in a file (element_file.h), which appears when the pass ends
+// and is used by later passes and later runs. If shard() divides the elements, each shard has its
+// own file.
+#include "lockstep/data/pipeline/atomic_file_writer.h"
+#include "lockstep/data/pipeline/element_file.h"
 #include "lockstep/data/transformations.h"
 #include "lockstep/data/transformations/cache_cursor.h"
 #include "lockstep/data/transformations/shard.h"
@@ -12,7 +12,7 @@ namespace {
 
 class FileStore final : public CacheStore {
  public:
-  // `head`: what the file holds.
+  // `head` describes what the file holds.
   FileStore(std::filesystem::path path, std::string head)
       : path_(std::move(path)), head_(std::move(head)) {}
 
@@ -21,7 +21,7 @@ class FileStore final : public CacheStore {
     if (!std::filesystem::exists(path_, ignored)) return false;
     file_ = std::make_shared<const ElementFile>(path_);
     require(file_->head() == head_,
-            "[cache] {} holds the elements of the data set {}, not of {}: give another file, or "
+            "[cache] {} holds the elements of the data set {}, not of {}: use another file, or "
             "delete this one",
             path_.string(), file_->head(), head_);
     reader_.emplace(file_);
@@ -31,9 +31,9 @@ class FileStore final : public CacheStore {
   Element read(std::int64_t number) override { return reader_->read(number); }
 
   bool begin() override {
-    claim_ = Claim::make(path_, Claim::Kind::File);
-    if (claim_ != nullptr) writer_.emplace(claim_->descriptor(), path_, head_);
-    return claim_ != nullptr;
+    output_ = AtomicFileWriter::make(path_, AtomicFileWriter::Kind::File);
+    if (output_ != nullptr) writer_.emplace(output_->descriptor(), path_, head_);
+    return output_ != nullptr;
   }
   void keep(const Element& element) override {
     or_give_up([&] { writer_->append(element); });
@@ -41,19 +41,19 @@ class FileStore final : public CacheStore {
   void finish() override {
     or_give_up([&] {
       writer_->finish();
-      claim_->publish();
+      output_->publish();
     });
-    claim_ = nullptr;
+    output_ = nullptr;
   }
 
  private:
-  // Where a file cannot be written to the end, nothing of it is left.
+  // If the file cannot be completed, nothing of it is left.
   template <class Write>
   void or_give_up(Write write) {
     try {
       write();
     } catch (...) {
-      claim_ = nullptr;
+      output_ = nullptr;
       throw;
     }
   }
@@ -62,7 +62,7 @@ class FileStore final : public CacheStore {
   std::string head_;
   std::shared_ptr<const ElementFile> file_;
   std::optional<ElementFile::Reader> reader_;
-  std::unique_ptr<Claim> claim_;
+  std::unique_ptr<AtomicFileWriter> output_;
   std::optional<ElementFileWriter> writer_;
 };
 
@@ -98,9 +98,10 @@ class FileCacheNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_file_cache(NodePtr input, std::filesystem::path file) {
-  require(!file.empty() && file.has_filename(), "[cache] \"{}\" names no file", file.string());
+  require(!file.empty() && file.has_filename(), "[cache] \"{}\" is not the name of a file",
+          file.string());
   require(input->cardinality() != kInfinite,
-          "[cache] a data set without end cannot be kept; cache it before it is repeated");
+          "[cache] an infinite data set cannot be cached; call cache() before repeat()");
   return std::make_shared<FileCacheNode>(std::move(input), std::move(file));
 }
 

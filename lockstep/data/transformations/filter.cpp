@@ -1,10 +1,10 @@
-// The elements of which a function of the user's says yes.
+// The elements for which a user's predicate returns true.
 //
-// An element whose test failed with an error has not been handed out: it is part of the position
-// then, and is the first to be tested again where that is restored.
+// If the predicate throws, its element has not been returned yet: the position holds it, and after
+// a restore it is tested first.
 #include <utility>
 
-#include "lockstep/data/named_error.h"
+#include "lockstep/data/pipeline/named_error.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -39,7 +39,7 @@ class FilterCursor final : public Cursor {
       if (!element) return std::nullopt;
       if (input_.context().runtime->ending) {
         pending_ = std::move(element);
-        fail<UsageError>("[{}] the iterator ended", test_->name());
+        fail<UsageError>("[{}] the iterator was destroyed", test_->name());
       }
       try {
         if ((*test_)(*element)) return element;
@@ -69,7 +69,7 @@ class FilterCursor final : public Cursor {
  private:
   std::shared_ptr<const Test> test_;
   Stage& stage_;
-  std::optional<Element> pending_;  // taken from the input, but not tested to the end
+  std::optional<Element> pending_;  // taken from the input, but its test did not finish
   std::exception_ptr error_;
   Input input_;
 };
@@ -96,7 +96,7 @@ class FilterNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_filter(NodePtr input, Predicate predicate, FilterOptions options) {
-  require(predicate != nullptr, "[filter] there is no predicate");
+  require(predicate != nullptr, "[filter] the predicate is null");
   return std::make_shared<FilterNode>(
       std::move(input), Test{.predicate = std::move(predicate), .options = std::move(options)});
 }

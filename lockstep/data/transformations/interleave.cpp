@@ -1,8 +1,8 @@
-// The elements of the data sets that a function makes of elements, in turns. What they are like is
-// found out from the data set of the first element: it is asked for when somebody wants to know.
+// The elements of the data sets that a function makes from elements, in turn. Their spec is that of
+// the first data set, which is opened when the spec is first needed.
 #include <mutex>
 
-#include "lockstep/data/named_error.h"
+#include "lockstep/data/pipeline/named_error.h"
 #include "lockstep/data/transformations.h"
 #include "lockstep/data/transformations/interleave_cursor.h"
 
@@ -15,7 +15,7 @@ class InterleaveNode final : public DatasetNode {
       : input_(std::move(input)), function_(std::move(function)), options_(options) {}
 
   std::string name() const override { return "interleave"; }
-  // The first data set stands for all that are read from.
+  // The first data set represents all of them.
   std::vector<NodePtr> inputs() const override {
     const NodePtr& model = interleaving()->model;
     return model == nullptr ? std::vector{input_} : std::vector{input_, model};
@@ -69,14 +69,11 @@ class InterleaveNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_interleave(NodePtr input, DatasetFunction function, InterleaveOptions options) {
-  require(function != nullptr, "[interleave] there is no function");
-  require(options.cycle > 0, "[interleave] {} data sets cannot take turns; ask for at least 1",
-          options.cycle);
-  require(options.block > 0, "[interleave] turns of {} elements cannot be; ask for at least 1",
-          options.block);
+  require(function != nullptr, "[interleave] the function is null");
+  require(options.cycle > 0, "[interleave] .cycle must be at least 1, not {}", options.cycle);
+  require(options.block > 0, "[interleave] .block must be at least 1, not {}", options.block);
   require(options.parallel > 0 || options.parallel == AUTOTUNE,
-          "[interleave] {} data sets cannot be read at once; ask for at least 1, or AUTOTUNE",
-          options.parallel);
+          "[interleave] .parallel must be at least 1 or AUTOTUNE, not {}", options.parallel);
   return std::make_shared<InterleaveNode>(std::move(input), std::move(function), options);
 }
 

@@ -1,24 +1,23 @@
-// Interleaving as tf.data does it. There are `cycle` slots, which have their turns one after the
-// other. A slot whose turn it is and that is empty opens the data set of the next outer element;
-// then it gives `block` elements, or as many as there are: at the end of its data set it becomes
-// empty, and the turn passes on.
+// Interleaving as in tf.data. `cycle` slots take turns. When it is the turn of an empty slot, it
+// opens the data set of the next outer element. A slot returns `block` elements, or fewer if its
+// data set ends; it is then empty. After that the next slot has its turn.
 //
-// In parallel, threads fill a queue in front of each open data set, those first whose turn comes
-// first; and as some come to their end, the next are opened ahead. That changes when elements are
-// made, not which, nor their order. Where nothing is ready and nobody has begun to make it, the
-// consumer does so itself: so one thread is enough, whatever is stacked upon each other.
+// In parallel, threads fill the output queues of the open data sets, starting with those whose turn
+// comes first; when data sets end, the next ones are opened ahead. That changes when elements are
+// made, but neither which nor in which order. If nothing is ready and nobody is making it, the
+// consumer makes it itself, so one thread is enough, however the stages are stacked.
 //
-// The position is whose turn it is; for each slot the outer element and the position behind the
-// last element handed out; and the outer input's in front of what was opened ahead. It does not say
-// how many threads there were, and with deterministic = false it is as exact: each data set goes on
-// where it was.
+// The position consists of whose turn it is; the outer element of each slot and the position after
+// its last element returned; and the position of the outer input before the data sets that were
+// opened ahead. It does not depend on the number of threads. With deterministic = false it is exact
+// as well: each data set continues where it was.
 #include "lockstep/data/transformations/interleave_cursor.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "lockstep/base/random.h"
-#include "lockstep/data/named_error.h"
+#include "lockstep/data/pipeline/named_error.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -75,7 +74,7 @@ std::optional<Element> InterleaveCursor::next() {
 std::optional<Element> InterleaveCursor::next_in_turn() {
   for (;;) {
     look_ahead();
-    ask_for_threads();
+    request_threads();
     if (slots_[slot_] != nullptr) {
       if (std::optional<Element> element = take(*slots_[slot_])) {
         if (++in_turn_ == interleaving_->options.block) advance();
@@ -104,9 +103,9 @@ std::optional<Element> InterleaveCursor::next_ready() {
       slot = std::move(inner);
     }
     look_ahead();
-    ask_for_threads();
+    request_threads();
     std::unique_lock lock(mutex_);
-    std::optional<std::size_t> best;  // ready, or else to be made here
+    std::optional<std::size_t> best;  // ready, or else one that no thread is reading
     bool any = false;
     for (std::size_t i = 0; i < slots_.size(); ++i) {
       const std::size_t at = (slot_ + i) % slots_.size();
@@ -151,7 +150,7 @@ void InterleaveCursor::close(std::size_t slot) {
   look_again_ = true;
 }
 
-// The data set of the next outer element; null behind the last.
+// The data set of the next outer element; null after the last.
 std::unique_ptr<InterleaveCursor::Inner> InterleaveCursor::pull() {
   Position before = ahead() ? outer_.position() : Position();
   std::optional<Element> outer = outer_.next();
@@ -159,7 +158,7 @@ std::unique_ptr<InterleaveCursor::Inner> InterleaveCursor::pull() {
   return make(std::move(*outer), std::move(before));
 }
 
-// Errors wait in it until its turn comes.
+// Errors are stored in it until its turn comes.
 std::unique_ptr<InterleaveCursor::Inner> InterleaveCursor::make(Element outer,
                                                                 Position before) const {
   auto inner = std::make_unique<Inner>();
@@ -179,19 +178,20 @@ void InterleaveCursor::build(Inner& inner) const {
     inner.node = interleaving_->function(inner.outer).node();
     const std::vector<ElementSpec> spec = inner.node->element_spec();
     const std::vector<ElementSpec>& expected = interleaving_->spec;
-    bool alike = spec.size() == expected.size();
-    for (std::size_t i = 0; alike && i < spec.size(); ++i) {
-      alike = spec[i].dtype == expected[i].dtype &&
-              spec[i].shape.rank() == expected[i].shape.rank() &&
-              (expected[i].varies || (!spec[i].varies && spec[i].shape == expected[i].shape));
+    bool compatible = spec.size() == expected.size();
+    for (std::size_t i = 0; compatible && i < spec.size(); ++i) {
+      compatible = spec[i].dtype == expected[i].dtype &&
+                   spec[i].shape.rank() == expected[i].shape.rank() &&
+                   (expected[i].varies || (!spec[i].varies && spec[i].shape == expected[i].shape));
     }
-    require(alike, "the data set made of it gives ({}), that of the first element gives ({})",
+    require(compatible,
+            "the data set made from it has elements ({}), that of the first element ({})",
             describe(spec), describe(expected));
   } catch (...) {
     rethrow_at("interleave", inner.outer.sample);
   }
   context_.runtime->measure_as(*inner.node, *interleaving_->model);
-  // A later pass over the outer elements is a later pass over the data sets made of them.
+  // A later pass over the outer elements is a later pass over the data sets made from them.
   inner.input = std::make_unique<Input>(inner.node, context_.in_epoch(inner.outer.sample.epoch));
 }
 
@@ -208,7 +208,7 @@ std::unique_ptr<InterleaveCursor::Inner> InterleaveCursor::next_inner() {
   return pull();
 }
 
-// Opens data sets until as many can be read from as there are slots, or threads.
+// Opens data sets until as many can be read as there are slots or threads, whichever are more.
 void InterleaveCursor::look_ahead() {
   if (!ahead()) return;
   std::unique_lock lock(mutex_);
@@ -237,7 +237,7 @@ std::optional<Element> InterleaveCursor::take(Inner& inner) {
     if (inner.error) std::rethrow_exception(inner.error);
     std::optional<Element> element = inner.input->next();
     if (!element) return std::nullopt;
-    return hand_out(inner, {.element = std::move(*element), .behind = {}, .reserved = 0});
+    return hand_out(inner, {.element = std::move(*element), .after = {}, .reserved = 0});
   }
   std::unique_lock lock(mutex_);
   stage_.filled(inner.ready.size());
@@ -261,7 +261,7 @@ std::optional<Element> InterleaveCursor::take(Inner& inner) {
 }
 
 Element InterleaveCursor::hand_out(Inner& inner, Ready ready) {
-  if (ahead()) inner.behind = std::move(ready.behind);
+  if (ahead()) inner.after = std::move(ready.after);
   ready.element.sample.number = combine(inner.outer.sample.number, ready.element.sample.number);
   return std::move(ready.element);
 }
@@ -275,7 +275,7 @@ std::optional<InterleaveCursor::Ready> InterleaveCursor::produce(
   std::exception_ptr error;
   try {
     if (std::optional<Element> element = inner.input->next()) {
-      ready = {.element = std::move(*element), .behind = inner.input->position(), .reserved = 0};
+      ready = {.element = std::move(*element), .after = inner.input->position(), .reserved = 0};
     }
   } catch (...) {
     error = std::current_exception();
@@ -314,7 +314,7 @@ void InterleaveCursor::tune() {
   if (tuner_.threads() > before) look_again_ = true;
 }
 
-void InterleaveCursor::ask_for_threads() {
+void InterleaveCursor::request_threads() {
   if (!ahead()) return;
   std::lock_guard lock(mutex_);
   for (int wanted = std::min(tuner_.threads(), wanting()); workers_ < wanted; ++workers_) {
@@ -322,7 +322,8 @@ void InterleaveCursor::ask_for_threads() {
   }
 }
 
-// Of those that want more, the one whose turn comes first.
+// The data set to fill next: the first in turn with an empty queue, otherwise the first that wants
+// more.
 InterleaveCursor::Inner* InterleaveCursor::emptiest_in_turn() {
   for (const bool empty : {true, false}) {
     const auto suits = [&](const Inner& inner) {
@@ -339,8 +340,8 @@ InterleaveCursor::Inner* InterleaveCursor::emptiest_in_turn() {
   return nullptr;
 }
 
-// What a thread of the pipeline does: fills one queue after the other for as long as one wants it,
-// and there are no more threads than there should be.
+// The work of a pipeline thread: fills one queue after the other while one wants more and there are
+// no more threads than the tuner allows.
 void InterleaveCursor::work(Track* track) {
   std::unique_lock lock(mutex_);
   while (!stopping_ && workers_ <= tuner_.threads()) {
@@ -386,7 +387,7 @@ std::int64_t InterleaveCursor::skip(std::int64_t count) {
     if (inner->error) return passed + Cursor::skip(count - passed);
     const std::int64_t wanted = std::min(count - passed, interleaving_->options.block - in_turn_);
     const std::int64_t got = inner->input->skip(wanted);
-    if (ahead()) inner->behind = inner->input->position();
+    if (ahead()) inner->after = inner->input->position();
     passed += got;
     in_turn_ += got;
     if (got < wanted) close(slot_);
@@ -403,11 +404,11 @@ void InterleaveCursor::save(PositionWriter& state) const {
     state.word(inner != nullptr ? 1 : 0);
     if (inner == nullptr) continue;
     state.element(inner->outer);
-    const bool begun = ahead() ? inner->behind.has_value() : inner->input != nullptr;
+    const bool begun = ahead() ? inner->after.has_value() : inner->input != nullptr;
     state.word(begun ? 1 : 0);
     if (!begun) continue;
     if (ahead()) {
-      Input::save(*inner->behind, state);
+      Input::save(*inner->after, state);
     } else {
       inner->input->save(state);
     }
@@ -428,7 +429,7 @@ void InterleaveCursor::restore(PositionReader& state) {
     if (state.count(1) == 0) continue;
     if (slot->error) std::rethrow_exception(slot->error);
     slot->input->restore(state);
-    if (ahead()) slot->behind = slot->input->position();
+    if (ahead()) slot->after = slot->input->position();
   }
   outer_.restore(state);
 }

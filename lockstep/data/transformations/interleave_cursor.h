@@ -1,4 +1,4 @@
-// The elements of several data sets in turns; interleave_cursor.cpp says how.
+// The elements of several data sets in turn; interleave_cursor.cpp explains how.
 #pragma once
 
 #include <condition_variable>
@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "lockstep/data/node.h"
-#include "lockstep/data/tuner.h"
+#include "lockstep/data/pipeline/node.h"
+#include "lockstep/data/pipeline/tuner.h"
 
 namespace lockstep {
 
@@ -18,7 +18,8 @@ namespace lockstep {
 struct Interleaving {
   DatasetFunction function;
   InterleaveOptions options;
-  // What the elements are, and the first data set that the function made: all are measured as one.
+  // The spec of the elements, and the first data set that the function made, which stands for all
+  // of them in reports.
   std::vector<ElementSpec> spec;
   NodePtr model;
 };
@@ -38,33 +39,33 @@ class InterleaveCursor final : public Cursor {
  private:
   struct Ready {
     Element element;
-    Position behind;
+    Position after;
     std::size_t reserved = 0;
   };
 
-  // A data set that was opened, or could not be.
+  // A data set that was opened, or the error that opening it caused.
   struct Inner {
     ~Inner();
 
-    Element outer;    // what it was made of
-    Position before;  // the outer input's, in front of that
+    Element outer;    // the element it was made from
+    Position before;  // of the outer input, before that element
     NodePtr node;
     Runtime* runtime = nullptr;
     std::unique_ptr<Input> input;
-    std::optional<Position> behind;  // the last element handed out; the consumer's alone
+    std::optional<Position> after;  // after the last element returned; only the consumer uses it
 
     // Guarded by the cursor's mutex.
     std::deque<Ready> ready;
-    bool busy = false;  // somebody is in its input
+    bool busy = false;  // a thread is reading its input
     bool ended = false;
     std::exception_ptr error;
   };
 
   bool ahead() const { return interleaving_->options.parallel != 1; }
 
-  // Which data set is next, in order.
+  // The next element of the data set whose turn it is.
   std::optional<Element> next_in_turn();
-  // The same for whichever is ready.
+  // The next element of any data set that has one ready.
   std::optional<Element> next_ready();
   void advance();
   void close(std::size_t slot);
@@ -75,15 +76,15 @@ class InterleaveCursor final : public Cursor {
   std::unique_ptr<Inner> next_inner();
   void look_ahead();
 
-  // What the consumer gets from one data set; nothing at its end.
+  // The consumer's next element of a data set; nullopt at its end.
   std::optional<Element> take(Inner& inner);
   Element hand_out(Inner& inner, Ready ready);
-  // Makes one element; needs the lock and lets go of it meanwhile.
+  // Makes one element; call with the lock, which it releases meanwhile.
   std::optional<Ready> produce(Inner& inner, std::unique_lock<std::mutex>& lock);
 
-  // Looks how many threads there should be; with more, more data sets are opened ahead.
+  // Runs the thread tuner; with more threads, more data sets are opened ahead.
   void tune();
-  void ask_for_threads();
+  void request_threads();
   void work(Track* track);
   Inner* emptiest_in_turn();
   int wanting() const;
@@ -93,23 +94,23 @@ class InterleaveCursor final : public Cursor {
   Context context_;
   Stage& stage_;
   const char* span_name_;
-  std::size_t capacity_;  // elements that wait in front of each data set
+  std::size_t capacity_;  // of the queue of each data set
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
 
   std::exception_ptr error_;
-  std::exception_ptr outer_error_;  // met with while looking ahead
-  bool started_ = false;            // others have worked
+  std::exception_ptr outer_error_;  // thrown while looking ahead
+  bool started_ = false;            // other threads may have made elements
   Input outer_;
 
-  mutable std::mutex
-      mutex_;  // guards what follows, though the consumer alone changes the first four
+  // Guards the members below; only the consumer changes the first four.
+  mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Inner>> slots_;
   std::deque<std::unique_ptr<Inner>> opened_ahead_;
   std::size_t slot_ = 0;      // whose turn it is
-  std::int64_t in_turn_ = 0;  // elements that it has given in this turn
+  std::int64_t in_turn_ = 0;  // elements returned in this turn
   std::condition_variable changed_;
   ThreadTuner tuner_;
-  int workers_ = 0;  // asked for or working
+  int workers_ = 0;  // requested or running
   bool look_again_ = true;
   bool short_of_memory_ = false;
   bool stopping_ = false;

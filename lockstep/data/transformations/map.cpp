@@ -1,12 +1,11 @@
-// A function of the user's applied to every element. Elements that are passed over or that a
-// restore only counts are not computed.
+// Applies a user's function to every element, but not to those that are skipped, also by a restore.
 #include "lockstep/data/transformations/map_function.h"
 #include "lockstep/data/transformations/parallel_map.h"
 
 namespace lockstep {
 namespace {
 
-// One element after the other, on the thread that asks.
+// One element after the other, on the consumer's thread.
 class MapCursor final : public Cursor {
  public:
   MapCursor(NodePtr input, const Context& context, std::shared_ptr<const MappedFunction> function,
@@ -19,7 +18,7 @@ class MapCursor final : public Cursor {
   }
 
   std::optional<Element> next() override {
-    const bool passes_errors = function_->options().on_error == OnError::Skip;
+    const bool skips_errors = function_->options().on_error == OnError::Skip;
     for (;;) {
       const std::optional<Element> element = input_.next();
       if (!element) return std::nullopt;
@@ -27,7 +26,7 @@ class MapCursor final : public Cursor {
       try {
         return (*function_)(*element, std::move(place));
       } catch (const Error& error) {
-        if (!passes_errors) throw;
+        if (!skips_errors) throw;
         if (placer_ != nullptr) placer_->missing();
         input_.context().runtime->skipped(stage_, error.what());
       }
@@ -86,14 +85,14 @@ std::vector<ElementSpec> result_for_zeros(const DatasetNode& input, const Functi
   Element zeros;
   for (const ElementSpec& component : input.element_spec()) {
     require(!component.varies,
-            "[map] the elements ({}) differ in their extents, so what the function returns cannot "
-            "be found out by calling it with zeros; give .spec",
+            "[map] the elements ({}) have different extents, so the function cannot be called with "
+            "zeros to learn what it returns; set .spec",
             describe(input.element_spec()));
     zeros.emplace_back(component.dtype, component.shape);
   }
   std::vector<ElementSpec> spec;
   for (const Tensor& tensor : function(zeros)) {
-    require(tensor.defined(), "[map] the function returned a component that is no tensor");
+    require(tensor.defined(), "[map] the function returned an undefined tensor");
     spec.push_back({tensor.dtype(), tensor.shape()});
   }
   return spec;
@@ -101,13 +100,13 @@ std::vector<ElementSpec> result_for_zeros(const DatasetNode& input, const Functi
 
 void check(const MapOptions& options) {
   require(options.parallel > 0 || options.parallel == AUTOTUNE,
-          "[map] {} calls at once cannot be; ask for at least 1, or AUTOTUNE", options.parallel);
+          "[map] .parallel must be at least 1 or AUTOTUNE, not {}", options.parallel);
 }
 
 }  // namespace
 
 NodePtr make_map(NodePtr input, MapFunction function, MapOptions options) {
-  require(function != nullptr, "[map] there is no function");
+  require(function != nullptr, "[map] the function is null");
   check(options);
   if (options.spec.empty()) options.spec = result_for_zeros(*input, function);
   return std::make_shared<MapNode>(std::move(input),
@@ -115,7 +114,7 @@ NodePtr make_map(NodePtr input, MapFunction function, MapOptions options) {
 }
 
 NodePtr make_map(NodePtr input, RandomMapFunction function, MapOptions options) {
-  require(function != nullptr, "[map] there is no function");
+  require(function != nullptr, "[map] the function is null");
   check(options);
   if (options.spec.empty()) {
     options.spec = result_for_zeros(*input, [&](const Element& zeros) {
@@ -128,11 +127,11 @@ NodePtr make_map(NodePtr input, RandomMapFunction function, MapOptions options) 
 }
 
 NodePtr make_map_into(NodePtr input, WriteFunction function, MapOptions options) {
-  require(function != nullptr, "[map_into] there is no function");
+  require(function != nullptr, "[map_into] the function is null");
   check(options);
-  require(!options.spec.empty(), "[map_into] say what the function writes: .spec");
+  require(!options.spec.empty(), "[map_into] .spec is required: it says what the function writes");
   for (const ElementSpec& component : options.spec) {
-    require(!component.varies, "[map_into] the extents of what is written must be known");
+    require(!component.varies, "[map_into] .spec must have fixed extents");
   }
   return std::make_shared<MapNode>(std::move(input),
                                    MappedFunction(std::move(function), std::move(options)));

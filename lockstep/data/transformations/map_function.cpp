@@ -1,6 +1,6 @@
 #include "lockstep/data/transformations/map_function.h"
 
-#include "lockstep/data/named_error.h"
+#include "lockstep/data/pipeline/named_error.h"
 
 namespace lockstep {
 

@@ -1,5 +1,5 @@
-// What map applies to an element: one of the three kinds of functions that a user may give, its
-// random numbers, and what an error in it reads like.
+// The function that map applies to an element: one of the three kinds that a user may give, with
+// its random numbers and the place named in its errors.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/data/dataset.h"
-#include "lockstep/data/row_placer.h"
+#include "lockstep/data/pipeline/row_placer.h"
 
 namespace lockstep {
 
@@ -19,11 +19,10 @@ class MappedFunction {
 
   const MapOptions& options() const { return options_; }
   std::string name() const;  // "map decode"
-  // Whether it writes to tensors that are already there.
+  // Whether it writes to existing tensors.
   bool writes() const { return std::holds_alternative<WriteFunction>(function_); }
 
-  // The element made of `input`; in `place` where the function writes. What it throws is an error
-  // that names the stage and the sample.
+  // The result for `input`, written to `place` if writes(). Exceptions name stage and sample.
   Element operator()(const Element& input, Element place) const;
 
  private:

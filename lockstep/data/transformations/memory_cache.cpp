@@ -1,7 +1,7 @@
-// Keeps the elements of the first pass in memory, for all iterators of the data set. Where elements
-// are rows of a table, they are in memory already and nothing is kept.
+// Keeps the elements of the first pass in memory, for all iterators of the data set. Elements that
+// are rows of a table are in memory already and are not copied.
 //
-// The elements are paid for from the budget of every iterator that keeps or uses them, once each.
+// Every iterator that fills or reads the cache reserves its memory from its budget once.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-// Memory taken from an iterator's budget for as long as this lives.
+// Memory reserved from an iterator's budget during the lifetime of this object.
 class Reservation {
  public:
   explicit Reservation(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
@@ -24,9 +24,9 @@ class Reservation {
   void add(std::size_t bytes) {
     require(
         runtime_->reserve(bytes),
-        "[cache] {} bytes of the elements are in memory, and {} more do not fit into the budget "
-        "of {} bytes, {} of which are taken: give the data set a bigger one with with_budget(), "
-        "or keep the elements in a file: cache(file)",
+        "[cache] after {} bytes of elements, {} more do not fit into the budget of {} bytes, {} of "
+        "which are in use: raise it with with_budget(), or keep the elements in a file with "
+        "cache(file)",
         bytes_, bytes, runtime_->memory_budget(), runtime_->reserved());
     bytes_ += bytes;
   }
@@ -37,14 +37,14 @@ class Reservation {
   std::size_t bytes_ = 0;
 };
 
-// What a whole pass has kept, and who may keep it.
+// The elements of a complete pass, and the right to fill the cache.
 class Kept {
  public:
   std::shared_ptr<const std::vector<Element>> elements() const {
     std::lock_guard lock(mutex_);
     return elements_;
   }
-  // One keeps at a time.
+  // Only one cursor fills the cache at a time.
   bool claim() {
     std::lock_guard lock(mutex_);
     if (claimed_ || elements_ != nullptr) return false;
@@ -55,7 +55,7 @@ class Kept {
     std::lock_guard lock(mutex_);
     claimed_ = false;
   }
-  // What was kept, and what the keeper's iterator paid for it.
+  // Publishes the elements, with the memory that the filling iterator reserved for them.
   void publish(std::vector<Element> elements, const std::shared_ptr<Runtime>& runtime,
                const std::shared_ptr<Reservation>& paid) {
     std::lock_guard lock(mutex_);
@@ -112,7 +112,7 @@ class MemoryStore final : public CacheStore {
       give_up();
       throw;
     }
-    // A copy of its own: the tensors may be small views of big buffers, or of pinned ones.
+    // A copy, because the tensors may be small views of large or pinned buffers.
     Element copy;
     copy.sample = element.sample;
     for (const Tensor& component : element) {
@@ -143,7 +143,7 @@ class MemoryStore final : public CacheStore {
   std::vector<Element> elements_;
 };
 
-// Over rows of a table: the same elements as a cache would give, without keeping them.
+// For rows of a table: returns the same elements as a cache, without copying them.
 class RowsCursor final : public Cursor {
  public:
   RowsCursor(Input input, std::uint64_t epoch) : epoch_(epoch), input_(std::move(input)) {}
@@ -167,14 +167,14 @@ class RowsCursor final : public Cursor {
   std::int64_t state_size() const override { return input_.state_size(); }
 
  private:
-  // The number of a row as this pass counts it.
+  // The row number in this pass.
   std::int64_t in_pass(std::int64_t row, std::int64_t count) const {
     if (row < count) return static_cast<std::int64_t>(epoch_) * count + row;
     const auto round = static_cast<std::uint64_t>(row / count);
     std::int64_t first = 0;
     require(!__builtin_mul_overflow(epoch_in_pass(epoch_, round), count, &first),
-            "[cache] {} rows, repeated {} times, are more than can be counted: repeat them behind "
-            "the cache",
+            "[cache] {} rows repeated {} times overflow the row numbers: call repeat() after "
+            "cache()",
             count, round);
     return first + row % count;
   }
@@ -223,7 +223,7 @@ class MemoryCacheNode final : public DatasetNode {
 
 NodePtr make_memory_cache(NodePtr input) {
   require(input->cardinality() != kInfinite,
-          "[cache] a data set without end cannot be kept; cache it before it is repeated");
+          "[cache] an infinite data set cannot be cached; call cache() before repeat()");
   return std::make_shared<MemoryCacheNode>(std::move(input));
 }
 

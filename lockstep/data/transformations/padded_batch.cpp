@@ -1,12 +1,12 @@
-// Elements of different extents stacked along a new outermost axis, each filled up behind its ends
-// to the extents that were asked for, or to those of the largest element of its batch. Elements are
-// copied once, straight into the batch.
+// Stacks elements with different extents along a new outermost axis. Each is padded at the end of
+// its axes to the given extents, or to those of the largest element of the batch. Elements are
+// copied once, directly into the batch.
 //
-// Like a batch it has no position of its own: between batches, its input's says it all.
+// Like batch it has no state: between batches, its position is that of its input.
 #include <algorithm>
 #include <utility>
 
-#include "lockstep/data/buffer_pool.h"
+#include "lockstep/data/pipeline/buffer_pool.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -24,7 +24,7 @@ void fill(DType dtype, double value, std::int64_t count, std::byte* to) {
   });
 }
 
-// Copies a box into the corner of a larger one, line by line of the innermost axis.
+// Copies a tensor into the corner of a larger row-major one, line by line of the innermost axis.
 void copy_into_corner(const Tensor& from, std::span<const std::int64_t> extents, std::byte* to) {
   const std::span<const std::int64_t> dims = from.shape().dims();
   if (from.elements() == 0) return;
@@ -58,7 +58,7 @@ class PaddedBatchCursor final : public Cursor {
 
   std::optional<Element> next() override {
     if (error_) std::rethrow_exception(error_);
-    if (behind_.base == nullptr) behind_ = input_.position();
+    if (after_.base == nullptr) after_ = input_.position();
     std::vector<Element> rows;
     while (std::ssize(rows) < size_) {
       std::optional<Element> element = input_.next();
@@ -66,12 +66,12 @@ class PaddedBatchCursor final : public Cursor {
       rows.push_back(std::move(*element));
     }
     if (rows.empty() || (std::ssize(rows) < size_ && options_.drop_remainder)) {
-      behind_ = input_.position();
+      after_ = input_.position();
       return std::nullopt;
     }
     try {
       Element batch = assembled(rows);
-      behind_ = input_.position();
+      after_ = input_.position();
       return batch;
     } catch (...) {
       error_ = std::current_exception();
@@ -86,16 +86,16 @@ class PaddedBatchCursor final : public Cursor {
       if (rows == 0 || (rows < size_ && options_.drop_remainder)) break;
       ++passed;
     }
-    behind_ = input_.position();
+    after_ = input_.position();
     return passed;
   }
 
   bool has_state() const override { return false; }
   void save(PositionWriter&) const override {
-    fail<InternalError>("the state of a cursor without one was asked for");
+    fail<InternalError>("a cursor without state was asked to save it");
   }
   void restore(PositionReader& state) override { input_.restore(state); }
-  Position position() override { return behind_.base == nullptr ? input_.position() : behind_; }
+  Position position() override { return after_.base == nullptr ? input_.position() : after_; }
 
  private:
   Element assembled(std::span<const Element> rows) {
@@ -122,7 +122,7 @@ class PaddedBatchCursor final : public Cursor {
     return whole;
   }
 
-  // Of a row of the batch.
+  // The extents of a row of the batch.
   std::vector<std::int64_t> extents_of(std::size_t i, std::span<const Element> rows) const {
     const auto rank = static_cast<std::size_t>(spec_[i].shape.rank()) - 1;
     const Shape* given = options_.shapes.empty() ? nullptr : &options_.shapes[i];
@@ -134,16 +134,14 @@ class PaddedBatchCursor final : public Cursor {
       const Tensor& tensor = row[i];
       require(tensor.defined() && tensor.dtype() == spec_[i].dtype &&
                   static_cast<std::size_t>(tensor.shape().rank()) == rank,
-              "[padded_batch] {}: component {} is {} {}, which is no {} with {} "
-              "axes",
+              "[padded_batch] {}: component {} is {} {}; expected {} with {} axes",
               describe(row.sample), i, name_of(tensor.dtype()), tensor.shape(),
               name_of(spec_[i].dtype), rank);
       for (std::size_t axis = 0; axis < rank; ++axis) {
         const std::int64_t extent = tensor.shape().dims()[axis];
         if (given != nullptr && extent > extents[axis]) {
           fail<UsageError>(
-              "[padded_batch] {}: component {}, {}, is larger than {}, to which "
-              "it was to be filled up",
+              "[padded_batch] {}: component {}, {}, is larger than {}, the shape to pad to",
               describe(row.sample), i, tensor.shape(), *given);
         }
         extents[axis] = std::max(extents[axis], extent);
@@ -157,7 +155,7 @@ class PaddedBatchCursor final : public Cursor {
   std::int64_t size_;
   PaddedBatchOptions options_;
   std::exception_ptr error_;
-  Position behind_;  // the input's, behind the last batch handed out
+  Position after_;  // of the input, after the last batch returned
   Input input_;
 };
 
@@ -200,24 +198,23 @@ class PaddedBatchNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_padded_batch(NodePtr input, std::int64_t size, PaddedBatchOptions options) {
-  require(size > 0, "[padded_batch] batches of {} elements cannot be; ask for at least 1", size);
+  require(size > 0, "[padded_batch] the batch size must be at least 1, not {}", size);
   const std::vector<ElementSpec> spec = input->element_spec();
   require(options.shapes.empty() || options.shapes.size() == spec.size(),
           "[padded_batch] {} shapes were given for the {} components of an element ({})",
           options.shapes.size(), spec.size(), describe(spec));
-  require(
-      options.values.empty() || options.values.size() == spec.size(),
-      "[padded_batch] {} values to pad with were given for the {} components of an element ({})",
-      options.values.size(), spec.size(), describe(spec));
+  require(options.values.empty() || options.values.size() == spec.size(),
+          "[padded_batch] {} padding values were given for the {} components of an element ({})",
+          options.values.size(), spec.size(), describe(spec));
   for (std::size_t i = 0; i < spec.size(); ++i) {
     const bool half = spec[i].dtype == DType::F16 || spec[i].dtype == DType::BF16;
     const double value = options.values.empty() ? 0 : options.values[i];
     require(!half || value == 0,
-            "[padded_batch] component {} is {}, which can be padded with 0 alone, not with {}", i,
+            "[padded_batch] component {} is {}, which can only be padded with 0, not with {}", i,
             name_of(spec[i].dtype), value);
     if (options.shapes.empty()) continue;
     require(options.shapes[i].rank() == spec[i].shape.rank(),
-            "[padded_batch] component {} has the shape {}, which cannot be filled up to {}: the "
+            "[padded_batch] component {} has the shape {}, which cannot be padded to {}: the "
             "number of axes differs",
             i, spec[i].shape, options.shapes[i]);
   }

@@ -1,30 +1,30 @@
-// map on several threads at once.
+// map on several threads.
 //
-// A window of elements is under way. Whoever makes one takes the next element of the input (one at
-// a time, so that the window is in the input's order), opens a place for it at the end of the
-// window, and then calls the function, at the same time as others. The consumer takes from the
-// front; with deterministic = false, whatever is ready. As long as there is room in the window,
-// each thread goes on with the next element by itself; when there is none, it goes, and the
-// consumer asks for it again as it takes elements out.
+// A window of elements is in flight. A thread takes the next element of the input (one thread at a
+// time, so that the window is in the input's order), opens a slot for it at the end of the window,
+// and then calls the function concurrently with other threads. The consumer takes from the front;
+// with deterministic = false, it takes whatever is ready. As long as the window has room, each
+// thread continues with the next element; when it is full, the thread returns, and the consumer
+// requests one again as it takes elements.
 //
-// The consumer does not stand by while there is work that nobody has begun: it makes an element
-// itself. So one thread is enough, whatever is stacked upon each other.
+// If nothing is ready and a thread may still start an element, the consumer makes it itself. So one
+// thread is enough, however the stages are stacked.
 //
-// In order, it is where its input was behind the last element handed out.
+// If deterministic, its position is that of its input after the last element returned.
 #include "lockstep/data/transformations/parallel_map.h"
 
 #include <algorithm>
 #include <deque>
 #include <exception>
 
-#include "lockstep/data/named_error.h"
-#include "lockstep/data/tuner.h"
+#include "lockstep/data/pipeline/named_error.h"
+#include "lockstep/data/pipeline/tuner.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kPlacesForEachThread = 4;
-constexpr std::size_t kLeastPlaces = 16;
+constexpr std::size_t kSlotsPerThread = 4;
+constexpr std::size_t kMinSlots = 16;
 
 class ParallelMapCursor final : public Cursor {
  public:
@@ -52,11 +52,11 @@ class ParallelMapCursor final : public Cursor {
 
   std::optional<Element> next() override {
     std::unique_lock lock(mutex_);
-    if (!started_) behind_ = input_.position();
+    if (!started_) after_ = input_.position();
     started_ = true;
     tuner_.look(now_ns());
     for (;;) {
-      ask_for_threads();
+      request_threads();
       if (std::optional<Element> element = take()) return element;
       if (window_.empty() && ended_ && making_ == 0) {
         if (error_) std::rethrow_exception(error_);
@@ -75,7 +75,7 @@ class ParallelMapCursor final : public Cursor {
     }
   }
 
-  // Only what is not under way yet can be passed over without making it.
+  // Only elements that are not in flight yet can be skipped without making them.
   std::int64_t skip(std::int64_t count) override {
     if (started_ || function_->options().on_error == OnError::Skip) return Cursor::skip(count);
     return input_.skip(count);
@@ -86,23 +86,23 @@ class ParallelMapCursor final : public Cursor {
     return function_->writes();
   }
 
-  // Elements that come as they are ready were not the first so many of the input: then it has a
-  // state, the input's position behind the last of those before which none is missing, and the
-  // numbers of the others.
+  // With deterministic = false, the elements returned so far need not be the first ones of the
+  // input. The state is then the input's position up to which all were returned, and the numbers of
+  // those returned beyond it.
   bool has_state() const override { return !in_order(); }
   void save(PositionWriter& state) const override {
     std::lock_guard lock(mutex_);
     if (started_) {
-      Input::save(behind_, state);
+      Input::save(after_, state);
     } else {
       input_.save(state);
     }
     std::vector<std::int64_t> given;
-    for (const std::shared_ptr<Place>& place : window_) {
-      if (place->state == State::Given) given.push_back(place->count - 1 - behind_count_);
+    for (const std::shared_ptr<Slot>& slot : window_) {
+      if (slot->state == State::Given) given.push_back(slot->count - 1 - after_count_);
     }
     for (const std::int64_t number : given_before_) {
-      if (number >= behind_count_) given.push_back(number - behind_count_);
+      if (number >= after_count_) given.push_back(number - after_count_);
     }
     std::ranges::sort(given);
     state.words(given);
@@ -111,21 +111,21 @@ class ParallelMapCursor final : public Cursor {
     input_.restore(state);
     if (in_order()) return;
     given_before_ = state.words();
-    behind_count_ = input_.count();
-    for (std::int64_t& number : given_before_) number += behind_count_;
+    after_count_ = input_.count();
+    for (std::int64_t& number : given_before_) number += after_count_;
   }
 
   Position position() override {
     std::lock_guard lock(mutex_);
-    return started_ ? behind_ : input_.position();
+    return started_ ? after_ : input_.position();
   }
 
  private:
   enum class State { Making, Made, Missing, Failed, Given };
 
-  // One element under way.
-  struct Place {
-    Position behind;         // of the input, behind this element
+  // An element in flight.
+  struct Slot {
+    Position after;          // of the input, after this element
     std::int64_t count = 0;  // of the input's elements up to this one
     State state = State::Making;
     Element made;
@@ -135,29 +135,28 @@ class ParallelMapCursor final : public Cursor {
   bool in_order() const { return function_->options().deterministic; }
 
   std::size_t capacity() const {
-    return std::max(kLeastPlaces,
-                    kPlacesForEachThread * static_cast<std::size_t>(tuner_.threads()));
+    return std::max(kMinSlots, kSlotsPerThread * static_cast<std::size_t>(tuner_.threads()));
   }
 
   bool has_room() const { return window_.size() + static_cast<std::size_t>(pulling_) < capacity(); }
 
-  // Whether one more thread may make an element now.
+  // Whether one more thread may start an element now.
   bool may_begin() const {
     return !ended_ && !stopping_ && making_ < tuner_.threads() && has_room();
   }
 
-  void ask_for_threads() {
+  void request_threads() {
     if (ended_ || stopping_) return;
-    while (asked_ + making_ < tuner_.threads() && has_room()) {
+    while (requested_ + making_ < tuner_.threads() && has_room()) {
       input_.context().runtime->enqueue(gate_, [this](Track* track) { work(track); });
-      ++asked_;
+      ++requested_;
     }
   }
 
-  // What a thread of the pipeline does: one element after the other, for as long as there is room.
+  // The work of a pipeline thread: makes one element after the other while the window has room.
   void work(Track* track) {
     std::unique_lock lock(mutex_);
-    --asked_;
+    --requested_;
     while (may_begin()) {
       ++making_;
       lock.unlock();
@@ -171,8 +170,8 @@ class ParallelMapCursor final : public Cursor {
     changed_.notify_all();
   }
 
-  // Takes the next element of the input and makes one of it. What goes wrong before it has a place
-  // in the window, such as that there is no memory for one, ends the pass.
+  // Takes the next element of the input and maps it. An error before it has a slot in the window,
+  // such as no memory for one, ends the pass.
   void make(Track* track) noexcept {
     try {
       make_next(track);
@@ -192,37 +191,37 @@ class ParallelMapCursor final : public Cursor {
 
   void make_next(Track* track) {
     Element element;
-    Element place_of_result;
-    const std::shared_ptr<Place> place = pull(element, place_of_result);
-    if (place == nullptr) return;
+    Element destination;
+    const std::shared_ptr<Slot> slot = pull(element, destination);
+    if (slot == nullptr) return;
     const std::int64_t begin = track != nullptr ? now_ns() : 0;
     State state = State::Made;
     try {
-      place->made = (*function_)(element, std::move(place_of_result));
+      slot->made = (*function_)(element, std::move(destination));
     } catch (const Error& error) {
       state = function_->options().on_error == OnError::Skip ? State::Missing : State::Failed;
-      place->error = std::current_exception();
+      slot->error = std::current_exception();
     } catch (...) {
       state = State::Failed;
-      place->error = std::current_exception();
+      slot->error = std::current_exception();
     }
     if (track != nullptr) track->add(span_name_, SpanKind::Input, begin, now_ns());
     stage_.made.fetch_add(1, std::memory_order_relaxed);
     std::lock_guard lock(mutex_);
-    place->state = state;
+    slot->state = state;
     if (state == State::Missing && placer_ != nullptr) placer_->missing();
     if (state == State::Failed) ended_ = true;
     changed_.notify_all();
   }
 
-  // Opens a place at the end of the window for the input's next element; null at its end.
-  std::shared_ptr<Place> pull(Element& element, Element& place_of_result) {
+  // Opens a slot at the end of the window for the input's next element; null at the end.
+  std::shared_ptr<Slot> pull(Element& element, Element& destination) {
     std::unique_lock turn(pull_mutex_, std::defer_lock);
     {
       StageTimer nobody(nullptr);
       turn.lock();
     }
-    auto place = std::make_shared<Place>();
+    auto slot = std::make_shared<Slot>();
     {
       std::lock_guard lock(mutex_);
       if (ended_ || stopping_ || !has_room()) return nullptr;
@@ -236,39 +235,39 @@ class ParallelMapCursor final : public Cursor {
       there = next.has_value();
       if (there) {
         element = std::move(*next);
-        place->behind = input_.position();
-        place->count = input_.count();
+        slot->after = input_.position();
+        slot->count = input_.count();
       }
     } catch (...) {
-      place->error = std::current_exception();
+      slot->error = std::current_exception();
     }
     std::lock_guard lock(mutex_);
     --pulling_;
-    if (place->error != nullptr) {
-      place->state = State::Failed;
-      window_.push_back(place);
+    if (slot->error != nullptr) {
+      slot->state = State::Failed;
+      window_.push_back(slot);
     }
     if (!there) {
       ended_ = true;
       changed_.notify_all();
       return nullptr;
     }
-    if (placer_ != nullptr) place_of_result = placer_->place();
-    window_.push_back(place);
-    return place;
+    if (placer_ != nullptr) destination = placer_->place();
+    window_.push_back(slot);
+    return slot;
   }
 
-  // An element that is ready and whose turn it is; nothing where there is none.
+  // The next element that may be returned; nullopt if none is ready.
   std::optional<Element> take() {
     stage_.filled(static_cast<std::size_t>(std::ranges::count(
-        window_, State::Made, [](const std::shared_ptr<Place>& place) { return place->state; })));
+        window_, State::Made, [](const std::shared_ptr<Slot>& slot) { return slot->state; })));
     stage_.capacity = static_cast<std::int64_t>(capacity());
     pass_finished();
-    for (const std::shared_ptr<Place>& place : window_) {
-      if (place->state == State::Failed) std::rethrow_exception(place->error);
-      if (place->state == State::Made) {
-        place->state = State::Given;
-        Element element = std::move(place->made);
+    for (const std::shared_ptr<Slot>& slot : window_) {
+      if (slot->state == State::Failed) std::rethrow_exception(slot->error);
+      if (slot->state == State::Made) {
+        slot->state = State::Given;
+        Element element = std::move(slot->made);
         pass_finished();
         return element;
       }
@@ -277,10 +276,10 @@ class ParallelMapCursor final : public Cursor {
     return std::nullopt;
   }
 
-  // Closes the places at the front that nothing more comes from.
+  // Closes the slots at the front that were returned or skipped.
   void pass_finished() {
     while (!window_.empty()) {
-      Place& front = *window_.front();
+      Slot& front = *window_.front();
       if (front.state == State::Missing) {
         try {
           std::rethrow_exception(front.error);
@@ -290,8 +289,8 @@ class ParallelMapCursor final : public Cursor {
       } else if (front.state != State::Given) {
         return;
       }
-      behind_ = std::move(front.behind);
-      behind_count_ = front.count;
+      after_ = std::move(front.after);
+      after_count_ = front.count;
       window_.pop_front();
     }
   }
@@ -300,26 +299,26 @@ class ParallelMapCursor final : public Cursor {
   Stage& stage_;
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   ThreadTuner tuner_;
-  std::deque<std::shared_ptr<Place>> window_;
-  Position behind_;  // the input's, behind the last place that was closed
-  std::int64_t behind_count_ = 0;
-  // Elements of the input, by their numbers, that had been given out of turn before a restore.
+  std::deque<std::shared_ptr<Slot>> window_;
+  Position after_;  // of the input, after the last slot that was closed
+  std::int64_t after_count_ = 0;
+  // Numbers of elements of the input that had been returned out of order before a restore.
   std::vector<std::int64_t> given_before_;
-  int pulling_ = 0;  // threads in the input, with a place in the window promised to them
-  int making_ = 0;   // threads in make()
-  int asked_ = 0;    // threads that were asked for and have not come yet
+  int pulling_ = 0;    // threads reading the input, with a slot in the window reserved for them
+  int making_ = 0;     // threads in make()
+  int requested_ = 0;  // threads that were requested and have not started yet
   bool started_ = false;
-  bool ended_ = false;        // nothing more is to be begun
-  std::exception_ptr error_;  // that ended it, where no place has one
+  bool ended_ = false;        // no further element may be started
+  std::exception_ptr error_;  // that ended the pass, if it is not in a slot
   bool stopping_ = false;
 
   const char* span_name_;
   std::optional<RowPlacer> own_;
   RowPlacer* placer_ = nullptr;
-  std::mutex pull_mutex_;  // held by the thread that is in the input
+  std::mutex pull_mutex_;  // held by the thread that reads the input
   Input input_;
 };
 

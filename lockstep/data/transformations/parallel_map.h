@@ -1,4 +1,4 @@
-// map on several threads at once; parallel_map.cpp says how.
+// map on several threads; parallel_map.cpp explains how.
 #pragma once
 
 #include <memory>

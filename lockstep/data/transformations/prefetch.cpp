@@ -1,16 +1,15 @@
-// Makes elements ahead of the consumer, on the pipeline's threads; they wait in a queue, each
-// together with the input's position behind it. Prefetching changes when elements are made, not
-// which.
+// Makes elements ahead of the consumer on the pipeline's threads. They wait in a queue, each with
+// the position of the input after it. Prefetching changes when elements are made, not which.
 //
-// The producer runs until the queue is full, and goes; taking elements out calls it again once half
-// of the queue is free, so that it comes once for several elements. Where the queue is empty and no
-// producer has come yet, the consumer makes the element itself.
+// The producer runs until the queue is full and then returns; the consumer requests it again once
+// half of the queue is free, so that it runs once for several elements. If the queue is empty and
+// no producer has started yet, the consumer makes the element itself.
 #include <deque>
 #include <exception>
 
-#include "lockstep/data/named_error.h"
+#include "lockstep/data/pipeline/named_error.h"
+#include "lockstep/data/pipeline/tuner.h"
 #include "lockstep/data/transformations.h"
-#include "lockstep/data/tuner.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +33,7 @@ class PrefetchCursor final : public Cursor {
   void start() override {
     std::lock_guard lock(mutex_);
     begin();
-    ask_for_producer();
+    request_producer();
   }
   bool all_made() const override {
     std::lock_guard lock(mutex_);
@@ -46,7 +45,7 @@ class PrefetchCursor final : public Cursor {
     begin();
     stage_.filled(queue_.size());
     if (queue_.empty() && !finished_) tuner_.found_empty();
-    ask_for_producer();
+    request_producer();
     while (queue_.empty() && !finished_) {
       if (producing_) {
         WaitTimer waiting(stage_);
@@ -60,52 +59,52 @@ class PrefetchCursor final : public Cursor {
       return std::nullopt;
     }
     std::optional<Element> element = std::move(queue_.front().element);
-    behind_ = std::move(queue_.front().behind);
+    after_ = std::move(queue_.front().after);
     queue_.pop_front();
-    ask_for_producer();
+    request_producer();
     return element;
   }
 
-  // Numbers of rows are not worth making ahead.
+  // Row numbers are too cheap to prefetch.
   bool write_to(RowPlacer& placer) override { return input_.write_to(placer); }
   const Table* table() const override { return input_.table(); }
   std::int64_t next_rows(std::span<std::int64_t> rows) override { return input_.next_rows(rows); }
 
-  // What is in the queue counts, too.
+  // Once started, the elements in the queue have to be skipped first.
   std::int64_t skip(std::int64_t count) override {
     return started_ ? Cursor::skip(count) : input_.skip(count);
   }
 
   bool has_state() const override { return false; }
   void save(PositionWriter&) const override {
-    fail<InternalError>("the state of a cursor without one was asked for");
+    fail<InternalError>("a cursor without state was asked to save it");
   }
   void restore(PositionReader& state) override { input_.restore(state); }
   Position position() override {
     std::lock_guard lock(mutex_);
-    return started_ ? behind_ : input_.position();
+    return started_ ? after_ : input_.position();
   }
 
  private:
   struct Ready {
     Element element;
-    Position behind;
+    Position after;
   };
 
   void begin() {
-    if (!started_) behind_ = input_.position();
+    if (!started_) after_ = input_.position();
     started_ = true;
   }
 
-  void ask_for_producer() {
-    if (asked_ || producing_ || finished_ || queue_.size() > tuner_.elements() / 2) return;
+  void request_producer() {
+    if (requested_ || producing_ || finished_ || queue_.size() > tuner_.elements() / 2) return;
     input_.context().runtime->enqueue(gate_, [this](Track* track) { produce(track); });
-    asked_ = true;
+    requested_ = true;
   }
 
   void produce(Track* track) {
     std::unique_lock lock(mutex_);
-    asked_ = false;
+    requested_ = false;
     while (!producing_ && !finished_ && !stopping_ && queue_.size() < tuner_.elements()) {
       const std::int64_t begin = track != nullptr ? now_ns() : 0;
       produce_one(lock);
@@ -113,7 +112,7 @@ class PrefetchCursor final : public Cursor {
     }
   }
 
-  // Lets go of the lock while the input is at work.
+  // Releases the lock while the input makes an element.
   void produce_one(std::unique_lock<std::mutex>& lock) {
     producing_ = true;
     lock.unlock();
@@ -121,7 +120,7 @@ class PrefetchCursor final : public Cursor {
     std::exception_ptr error;
     try {
       if (std::optional<Element> element = input_.next()) {
-        ready = {.element = std::move(*element), .behind = input_.position()};
+        ready = {.element = std::move(*element), .after = input_.position()};
       }
     } catch (...) {
       error = std::current_exception();
@@ -147,14 +146,14 @@ class PrefetchCursor final : public Cursor {
   Stage& stage_;
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   BufferTuner tuner_;
   std::deque<Ready> queue_;
-  Position behind_;         // the input's, behind the last element that was taken out
-  bool asked_ = false;      // a producer is to come
-  bool producing_ = false;  // somebody is in the input
-  bool finished_ = false;   // no more will be made
+  Position after_;          // of the input, after the last element returned
+  bool requested_ = false;  // a producer was requested and has not started yet
+  bool producing_ = false;  // a thread is reading the input
+  bool finished_ = false;   // no further element will be made
   bool stopping_ = false;
   std::exception_ptr error_;
   bool started_ = false;
@@ -186,7 +185,7 @@ class PrefetchNode final : public DatasetNode {
 
 NodePtr make_prefetch(NodePtr input, int buffer) {
   require(buffer > 0 || buffer == AUTOTUNE,
-          "[prefetch] {} elements cannot be made ahead; ask for at least 1, or AUTOTUNE", buffer);
+          "[prefetch] the buffer must hold at least 1 element or be AUTOTUNE, not {}", buffer);
   return std::make_shared<PrefetchNode>(std::move(input), buffer);
 }
 

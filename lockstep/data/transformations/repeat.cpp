@@ -1,6 +1,6 @@
-// A data set several times over, or for ever. Each round is an epoch of its input, so that what is
-// shuffled below is shuffled anew: round r of epoch e is the input's epoch e × rounds + r, or e + r
-// where the rounds have no end.
+// A data set several times, or forever. Each round is an epoch of its input, so that a shuffle in
+// front of it gives a new order: round r of epoch e is the input's epoch e × rounds + r, or e + r
+// if it repeats forever.
 #include <algorithm>
 
 #include "lockstep/data/transformations.h"
@@ -63,7 +63,7 @@ class RepeatCursor final : public Cursor {
     return input;
   }
 
-  // False after the last round. A round without elements is the last: all others would be as empty.
+  // False after the last round. An empty round is the last: all others would be empty, too.
   bool next_round() {
     const bool last = rounds_ != kInfinite && round_ + 1 >= static_cast<std::uint64_t>(rounds_);
     if (last || round_is_empty_) return false;
@@ -73,8 +73,7 @@ class RepeatCursor final : public Cursor {
     return true;
   }
 
-  // Calls get(how many are done) in as many rounds as it takes to get `count`; returns how many
-  // were got.
+  // Calls get(elements so far) in as many rounds as it takes to get `count`; returns their number.
   template <class Get>
   std::int64_t over_rounds(std::int64_t count, Get get) {
     std::int64_t done = 0;
@@ -125,8 +124,7 @@ class RepeatNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_repeat(NodePtr input, std::int64_t count) {
-  require(count >= -1, "[repeat] a data set cannot be repeated {} times; -1 repeats it for ever",
-          count);
+  require(count >= -1, "[repeat] the count must be 0 or more, or -1 for forever, not {}", count);
   if (count == 0) return make_take(std::move(input), 0);
   return std::make_shared<RepeatNode>(std::move(input), count);
 }

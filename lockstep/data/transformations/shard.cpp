@@ -1,4 +1,4 @@
-// Every count-th element. Those of the others are passed over, not made.
+// Every count-th element. Those of the other shards are skipped without producing them.
 #include "lockstep/data/transformations/shard.h"
 
 #include <algorithm>
@@ -74,24 +74,24 @@ class ShardCursor final : public Cursor {
     return to_pass_ == 0;
   }
 
-  // How many elements of the input there are up to the last one of our next `wanted`.
+  // How many elements to read from the input to get our next `wanted` ones.
   std::int64_t up_to_last(std::int64_t wanted) const {
     return to_pass_ + (wanted - 1) * count_ + 1;
   }
 
-  // How many of ours were among the input's last `elements`.
+  // Accounts for `elements` read from the input; returns how many of them were ours.
   std::int64_t passed_over(std::int64_t elements) {
     if (elements <= to_pass_) {
       to_pass_ -= elements;
       return 0;
     }
-    const std::int64_t behind_first = elements - to_pass_ - 1;
-    to_pass_ = count_ - 1 - behind_first % count_;
-    return 1 + behind_first / count_;
+    const std::int64_t after_first = elements - to_pass_ - 1;
+    to_pass_ = count_ - 1 - after_first % count_;
+    return 1 + after_first / count_;
   }
 
   std::int64_t count_;
-  std::int64_t to_pass_;  // elements of others before the next of ours
+  std::int64_t to_pass_;  // elements of other shards before our next one
   Input input_;
 };
 
@@ -110,7 +110,7 @@ class ShardNode final : public DatasetNode {
   std::int64_t cardinality() const override {
     const std::int64_t input = input_->cardinality();
     if (input <= 0) return input;
-    if (of_the_iterator()) return kUnknown;  // which shard it will be is not known yet
+    if (of_the_iterator()) return kUnknown;  // the shard is not known yet
     return input > index_ ? (input - index_ - 1) / count_ + 1 : 0;
   }
   std::string signature() const override {
@@ -140,9 +140,9 @@ bool depends_on_shard(const DatasetNode& node) {
 }
 
 NodePtr make_shard(NodePtr input, std::int64_t count, std::int64_t index) {
-  require(count >= 0, "[shard] {} shards cannot be; ask for at least 1", count);
+  require(count >= 0, "[shard] the number of shards must be at least 1, not {}", count);
   require(count == 0 || (index >= 0 && index < count),
-          "[shard] there is no shard {} of {}: they count from 0", index, count);
+          "[shard] there is no shard {} of {}: shards are numbered from 0", index, count);
   return std::make_shared<ShardNode>(std::move(input), count, index);
 }
 

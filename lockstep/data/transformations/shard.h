@@ -1,11 +1,11 @@
-// Which data sets depend on the shard that an iterator is for.
+// Which data sets depend on the shard of the iterator.
 #pragma once
 
-#include "lockstep/data/node.h"
+#include "lockstep/data/pipeline/node.h"
 
 namespace lockstep {
 
-// Whether shard() without arguments is in a node or in anything it reads.
+// Whether a node or any of its inputs is a shard() without arguments.
 bool depends_on_shard(const DatasetNode& node);
 
 }  // namespace lockstep

@@ -1,13 +1,12 @@
-// Shuffling through a buffer, as tf.data does it: the buffer is filled with the first elements;
-// each element handed out is drawn from a random slot, which the next one of the input refills.
-// When the input has ended, the last slot fills the gap. With a buffer as big as the data set that
-// is a Fisher-Yates shuffle: every order is equally likely.
+// Shuffling through a buffer, as in tf.data: the buffer is filled with the first elements; each
+// element is drawn from a random slot, which the next one of the input refills. When the input has
+// ended, the last slot moves into the gap. With a buffer as large as the data set that is a
+// Fisher-Yates shuffle: every order is equally likely.
 //
-// What is drawn depends on the seed, the epoch and the input's length alone, never on contents. The
-// state is what is in the buffer, as row numbers over a table and as elements else, and how many
-// random words were drawn. Only where the buffer holds a whole table is it shorter: the number of
-// rows handed out, from which the same draws give the same buffer again in no more time than it
-// takes to fill it.
+// The draws depend only on the seed, the epoch and the input's length, never on contents. The state
+// is the contents of the buffer (row numbers for a table, otherwise elements) and how many random
+// words were drawn. If the buffer holds a whole table, the state is only the number of rows
+// returned: repeating that many draws gives the same buffer and takes no longer than filling it.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -20,8 +19,8 @@ namespace {
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-// Takes what lies in a random slot and puts there what refill() returns; without more to come, the
-// slots become one fewer.
+// Takes the element of a random slot and refills the slot with refill(); if that has no more,
+// removes the slot.
 template <class T, class Refill>
 T draw(std::vector<T>& slots, RandomSequence& random, Refill refill) {
   T& slot = slots[static_cast<std::size_t>(random.below(slots.size()))];
@@ -35,7 +34,7 @@ T draw(std::vector<T>& slots, RandomSequence& random, Refill refill) {
   return drawn;
 }
 
-// What both cursors begin an epoch with.
+// What both cursors need to start an epoch.
 struct Start {
   NodePtr input;
   std::int64_t buffer = 0;
@@ -103,7 +102,7 @@ class RowShuffleCursor final : public Cursor {
     random_.seek(state.word());
     slots_ = state.words();
     require(std::ranges::none_of(slots_, [](std::int64_t row) { return row < 0; }),
-            "[shuffle] the saved position is damaged: it has a row before the first");
+            "[shuffle] the saved position is damaged: it has a negative row number");
     input_.restore(state);
   }
   std::int64_t state_size() const override {
@@ -111,7 +110,7 @@ class RowShuffleCursor final : public Cursor {
   }
 
  private:
-  // Whether the first thing that happens is that all rows there are come into the buffer.
+  // Whether the buffer is filled with all rows at once.
   bool holds_all() const { return start_.most <= start_.buffer && start_.most != kNoLimit; }
 
   void fill() {
@@ -127,8 +126,8 @@ class RowShuffleCursor final : public Cursor {
     filled_ = true;
   }
 
-  // Draws some rows, as many times draw() would: which slots is known before any is looked at, so
-  // that they can be on their way from memory together. Returns how many.
+  // Draws several rows, with the same result as calling draw() for each. All slots are chosen
+  // before any is read, so that they can be prefetched from memory together. Returns how many.
   std::size_t draw_rows(std::span<std::int64_t> rows) {
     constexpr std::size_t kAtOnce = 64;
     const std::size_t count = std::min({rows.size(), slots_.size(), kAtOnce});
@@ -229,12 +228,12 @@ class ShuffleNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_shuffle(NodePtr input, ShuffleOptions options) {
-  require(options.buffer >= 0, "[shuffle] a buffer of {} elements cannot be; 0 holds all of them",
+  require(options.buffer >= 0,
+          "[shuffle] .buffer must be 0 or more, not {}; 0 is a buffer for all elements",
           options.buffer);
   const std::int64_t count = input->cardinality();
   require(options.buffer > 0 || count != kInfinite,
-          "[shuffle] a buffer for all elements of a data set without end cannot be; give .buffer a "
-          "size");
+          "[shuffle] the data set is infinite, so no buffer can hold all elements; set .buffer");
   return std::make_shared<ShuffleNode>(
       Start{.input = std::move(input),
             .buffer = options.buffer == 0 ? kNoLimit : options.buffer,

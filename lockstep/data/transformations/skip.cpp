@@ -74,8 +74,7 @@ class SkipNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_skip(NodePtr input, std::int64_t count) {
-  require(count >= 0, "[skip] {} elements cannot be skipped; skip none or more, or -1 for all",
-          count);
+  require(count >= 0, "[skip] the count must be 0 or more, or -1 for all, not {}", count);
   return std::make_shared<SkipNode>(std::move(input), count);
 }
 

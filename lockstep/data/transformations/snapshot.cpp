@@ -15,8 +15,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json_depth.h"
-#include "lockstep/data/claim.h"
-#include "lockstep/data/element_file.h"
+#include "lockstep/data/pipeline/atomic_file_writer.h"
+#include "lockstep/data/pipeline/element_file.h"
 #include "lockstep/data/transformations.h"
 #include "lockstep/data/transformations/cache_cursor.h"
 #include "lockstep/data/transformations/shard.h"
@@ -32,8 +32,8 @@ constexpr std::string_view kFormat = "lockstep snapshot 1";
 constexpr const char* kDescription = "snapshot.json";
 constexpr std::uint64_t kFileBytes = std::uint64_t{256} << 20;
 constexpr std::chrono::milliseconds kLookAgain{20};
-// A process that writes a snapshot and gets no further for so long is given up.
-constexpr std::chrono::minutes kPatience{10};
+// How long another process may write a snapshot without progress.
+constexpr std::chrono::minutes kTimeout{10};
 
 std::uintmax_t bytes_in(const fs::path& folder) {
   std::uintmax_t bytes = 0;
@@ -47,7 +47,7 @@ std::uintmax_t bytes_in(const fs::path& folder) {
   return bytes;
 }
 
-// Watches another process write; DataError, naming the folder, when it has stood still for too
+// Watches another process write; DataError, naming the folder, if it makes no progress for too
 // long.
 class OtherWriter {
  public:
@@ -60,11 +60,11 @@ class OtherWriter {
       seen_ = bytes;
       since_ = now;
     }
-    if (now - since_ > kPatience) {
+    if (now - since_ > kTimeout) {
       fail<DataError>(
-          "[snapshot] {}: another process is writing it and has got no further for {} minutes; end "
-          "that process, or give another folder",
-          folder_.string(), kPatience.count());
+          "[snapshot] {}: another process is writing it but has made no progress for {} minutes; "
+          "stop that process, or use another folder",
+          folder_.string(), kTimeout.count());
     }
   }
 
@@ -108,17 +108,17 @@ SnapshotDescription parsed(const json& document) {
                               .count = file.at("count").get<std::int64_t>()});
     const std::string& name = snapshot.files.back().name;
     if (fs::path(name).filename() != name || snapshot.files.back().count < 0) {
-      fail<DataError>("it lists {} elements in a file \"{}\"", snapshot.files.back().count, name);
+      fail<DataError>("it lists {} elements in the file \"{}\"", snapshot.files.back().count, name);
     }
   }
   if (document.at("count").get<std::int64_t>() != snapshot.count()) {
-    fail<DataError>("the files hold {} elements together, not {}", snapshot.count(),
+    fail<DataError>("the files hold {} elements in total, not {}", snapshot.count(),
                     document.at("count").dump());
   }
   return snapshot;
 }
 
-// What a file of a snapshot says of itself, so that files of two cannot be mixed.
+// The head of an element file, so that files of different snapshots cannot be mixed up.
 std::string head_of(const std::string& signature, std::size_t number) {
   return fmt::format("file {} of a snapshot of {}", number, signature);
 }
@@ -170,7 +170,7 @@ class Files {
   }
 
   fs::path folder_;        // where they are written
-  fs::path final_folder_;  // where they will be: for messages
+  fs::path final_folder_;  // where they will be published, for messages
   std::uint64_t bytes_;
   std::string signature_;
   int descriptor_ = -1;
@@ -178,7 +178,7 @@ class Files {
   std::vector<SnapshotDescription::File> files_;
 };
 
-// Reads a snapshot; with an input, makes it first where it is not there.
+// Reads a snapshot; with an input, writes it first if it does not exist.
 class SnapshotCursor final : public Cursor {
  public:
   SnapshotCursor(fs::path folder, std::uint64_t epoch, std::optional<Input> input)
@@ -216,20 +216,21 @@ class SnapshotCursor final : public Cursor {
   void open() {
     if (opened_) return;
     if (input_ && !is_snapshot(folder_) && !write_snapshot(folder_, *input_, kFileBytes)) {
-      fail<UsageError>("[snapshot] {}: the iterator ended while it was written", folder_.string());
+      fail<UsageError>("[snapshot] {}: the iterator was destroyed while it was written",
+                       folder_.string());
     }
     snapshot_ = read_snapshot(folder_);
     if (input_) {
       const std::string signature = input_->node()->signature();
       require(snapshot_.signature == signature,
-              "[snapshot] {} is a snapshot of the data set {}, not of {}: give another folder, or "
+              "[snapshot] {} is a snapshot of the data set {}, not of {}: use another folder, or "
               "delete this one",
               folder_.string(), snapshot_.signature, signature);
       input_.reset();
     }
     count_ = snapshot_.count();
     require(given_ <= count_,
-            "[snapshot] the position is behind {} elements, and {} has {}: it has changed since",
+            "[snapshot] the position is after {} elements, but {} has {}: it has changed since",
             given_, folder_.string(), count_);
     opened_ = true;
   }
@@ -249,7 +250,7 @@ class SnapshotCursor final : public Cursor {
     const SnapshotDescription::File& entry = snapshot_.files[file_];
     const auto file = std::make_shared<const ElementFile>(folder_ / entry.name);
     if (file->head() != head_of(snapshot_.signature, file_) || file->count() != entry.count) {
-      fail<DataError>("{}: is not the file that {} speaks of: {} elements, {}", file->name(),
+      fail<DataError>("{}: is not the file that {} lists: {} elements, {}", file->name(),
                       (folder_ / kDescription).string(), file->count(), file->head());
     }
     reader_.emplace(file);
@@ -328,7 +329,7 @@ SnapshotDescription read_snapshot(const fs::path& folder) {
   const std::shared_ptr<Buffer> bytes = read_file(file);
   const auto* begin = reinterpret_cast<const char*>(bytes->data());
   try {
-    require(!nests_too_deep({begin, bytes->bytes()}), "it nests deeper than {} brackets",
+    require(!nests_too_deep({begin, bytes->bytes()}), "it is nested deeper than {} levels",
             kMaxJsonDepth);
     return parsed(json::parse(begin, begin + bytes->bytes()));
   } catch (const std::exception& error) {
@@ -337,27 +338,27 @@ SnapshotDescription read_snapshot(const fs::path& folder) {
 }
 
 bool write_snapshot(const fs::path& folder, Input& input, std::uint64_t file_bytes) {
-  std::unique_ptr<Claim> claim;
+  std::unique_ptr<AtomicFileWriter> output;
   OtherWriter other(folder);
   while (!is_snapshot(folder)) {
     std::error_code ignored;
     if (fs::exists(folder, ignored) && !fs::is_empty(folder, ignored)) {
       fail<UsageError>(
-          "[snapshot] {} is there, but holds no snapshot: give a folder that is empty "
-          "or not there",
+          "[snapshot] {} exists but is not a snapshot: use a folder that is empty or does not "
+          "exist",
           folder.string());
     }
-    fs::remove(folder, ignored);  // an empty one
-    claim = Claim::make(folder, Claim::Kind::Folder);
-    if (claim != nullptr) break;
+    fs::remove(folder, ignored);  // if it is empty
+    output = AtomicFileWriter::make(folder, AtomicFileWriter::Kind::Folder);
+    if (output != nullptr) break;
     if (input.context().runtime->ending) return false;
     other.look();
     std::this_thread::sleep_for(kLookAgain);
   }
-  if (claim == nullptr) return true;
+  if (output == nullptr) return true;
   SnapshotDescription snapshot{
       .signature = input.node()->signature(), .spec = input.node()->element_spec(), .files = {}};
-  Files files(claim->temporary(), folder, file_bytes, snapshot.signature);
+  Files files(output->temporary(), folder, file_bytes, snapshot.signature);
   while (const std::optional<Element> element = input.next()) {
     files.append(*element);
     if (input.context().runtime->ending) return false;
@@ -365,19 +366,18 @@ bool write_snapshot(const fs::path& folder, Input& input, std::uint64_t file_byt
   snapshot.files = files.finish();
   const std::string text = described(snapshot).dump(2) + "\n";
   const auto bytes = std::as_bytes(std::span(text));
-  write_file(claim->temporary() / kDescription, std::span(&bytes, 1));
-  claim->publish();
+  write_file(output->temporary() / kDescription, std::span(&bytes, 1));
+  output->publish();
   return true;
 }
 
 NodePtr make_snapshot(NodePtr input, fs::path folder) {
-  require(!folder.empty(), "[snapshot] \"\" names no folder");
+  require(!folder.empty(), "[snapshot] the folder is empty");
   require(input->cardinality() != kInfinite,
-          "[snapshot] a data set without end cannot be written down; repeat what is read from the "
-          "snapshot instead");
+          "[snapshot] an infinite data set cannot be saved; call repeat() after snapshot()");
   require(!depends_on_shard(*input),
-          "[snapshot] the elements are divided by shard(), so no snapshot could hold them all: put "
-          "shard() behind it");
+          "[snapshot] shard() divides the elements, so the snapshot would not hold all of them: "
+          "call shard() after snapshot()");
   return std::make_shared<SnapshotNode>(std::move(input), std::move(folder));
 }
 

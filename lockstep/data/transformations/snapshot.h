@@ -1,6 +1,6 @@
-// Snapshots: the elements of a data set in a folder, in element files of bounded size, and
-// snapshot.json, which says what they are: the format, the spec, the signature of the data set they
-// were made of, and the files with their counts. The folder appears whole or not at all.
+// Snapshots: the elements of a data set in a folder, in element files of limited size.
+// snapshot.json describes them: the format, the spec, the signature of the data set they come from,
+// and the files with their counts. The folder appears complete or not at all.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/node.h"
+#include "lockstep/data/pipeline/node.h"
 
 namespace lockstep {
 
@@ -18,20 +18,21 @@ struct SnapshotDescription {
     std::int64_t count = 0;
   };
 
-  std::string signature;  // of the data set that it was made of
+  std::string signature;  // of the data set it was made from
   std::vector<ElementSpec> spec;
   std::vector<File> files;
 
   std::int64_t count() const;
 };
 
-// Whether there is a snapshot in a folder.
+// Whether a folder contains a snapshot.
 bool is_snapshot(const std::filesystem::path& folder);
-// DataError, naming the file, where it is missing or damaged.
+// DataError, naming the file, if it is missing or damaged.
 SnapshotDescription read_snapshot(const std::filesystem::path& folder);
 
-// Writes all that the input gives, unless it is there already; waits for another who is writing it.
-// A file takes elements until it has this many bytes. False where the iterator ended meanwhile.
+// Writes all elements of the input unless the snapshot exists; waits if another iterator or process
+// is writing it. Starts a new file once one has this many bytes. False if the iterator was
+// destroyed meanwhile.
 bool write_snapshot(const std::filesystem::path& folder, Input& input, std::uint64_t file_bytes);
 
 }  // namespace lockstep

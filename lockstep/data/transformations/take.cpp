@@ -78,8 +78,7 @@ class TakeNode final : public DatasetNode {
 }  // namespace
 
 NodePtr make_take(NodePtr input, std::int64_t count) {
-  require(count >= 0, "[take] {} elements cannot be taken; take none or more, or -1 for all",
-          count);
+  require(count >= 0, "[take] the count must be 0 or more, or -1 for all, not {}", count);
   return std::make_shared<TakeNode>(std::move(input), count);
 }
 

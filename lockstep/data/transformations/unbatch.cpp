@@ -1,8 +1,8 @@
-// The rows of batches, one by one: views of the batch, which stays in memory for as long as one of
-// its rows is held. A row is known by its batch's sample and its place in it.
+// The rows of batches, one by one: views of the batch, which stays in memory as long as one of its
+// rows is held. A row's number combines that of the batch with the row's index in it.
 //
-// The position is the input's in front of the batch at hand, and how many of its rows were given:
-// the batch is made again where it is restored, and takes no room in the position.
+// The position is that of the input before the current batch, and how many of its rows were
+// returned: a restore makes the batch again, so the position does not contain it.
 #include <algorithm>
 
 #include "lockstep/base/random.h"
@@ -57,13 +57,13 @@ class UnbatchCursor final : public Cursor {
     input_.restore(state);
     if (row == 0) return;
     require(find_row() && row < rows_,
-            "[unbatch] the position is in row {} of a batch that has {} rows now", row, rows_);
+            "[unbatch] the position is at row {} of a batch that now has {} rows", row, rows_);
     row_ = row;
   }
   std::int64_t state_size() const override { return input_.state_size(); }
 
  private:
-  // Goes on to the next batch that has rows where this one has no more; false at the end.
+  // If this batch has no more rows, goes to the next one that has some; false at the end.
   bool find_row() {
     while (row_ == rows_) {
       before_ = input_.position();
@@ -81,7 +81,7 @@ class UnbatchCursor final : public Cursor {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const Shape& shape = batch[i].shape();
       require(shape.rank() > 0 && shape[0] == batch[0].shape()[0],
-              "[unbatch] {}: component {} is {}, which has not the rows of {}",
+              "[unbatch] {}: component {} is {}, which does not have as many rows as {}",
               describe(batch.sample), i, shape, batch[0].shape());
     }
     return batch[0].shape()[0];
@@ -90,7 +90,7 @@ class UnbatchCursor final : public Cursor {
   Element batch_;
   std::int64_t rows_ = 0;
   std::int64_t row_ = 0;  // the next one
-  Position before_;       // the input's, in front of the batch
+  Position before_;       // of the input, before the batch
   Input input_;
 };
 

@@ -1,4 +1,4 @@
-// The elements of two data sets side by side, as many as the shorter has.
+// Pairs of elements of two data sets, as many as the shorter one has.
 #include <algorithm>
 
 #include "lockstep/base/random.h"

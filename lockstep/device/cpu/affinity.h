@@ -1,4 +1,4 @@
-// The cores that the calling thread may run on, put back as they were when it goes.
+// Restores the calling thread's CPU affinity at the end of a scope.
 #pragma once
 
 #include <sched.h>

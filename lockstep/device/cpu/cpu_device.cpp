@@ -19,16 +19,18 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-// What is worth whole huge pages: passing memory, of which there may be much, and lasting.
+// Allocations from these sizes on use huge pages: transient memory, of which there may be a lot,
+// and persistent memory.
 constexpr std::size_t kLarge = 4 * kHugePage;
-constexpr std::size_t kLargeLasting = kHugePage / 8;
-// From here on it is asked first whether there is so much.
-constexpr std::size_t kWorthAsking = std::size_t{64} << 20;
+constexpr std::size_t kLargePersistent = kHugePage / 8;
+// Allocations from this size on first check how much memory is available.
+constexpr std::size_t kCheckAvailable = std::size_t{64} << 20;
 
 class CpuStream final : public Stream {
  public:
   void synchronize() override {}
   void wait_for(Stream&) override {}
+  void wait_for(Event&) override {}
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
@@ -39,7 +41,7 @@ class CpuStream final : public Stream {
   std::unique_ptr<Recording> record(const std::function<void()>&) override { return nullptr; }
 };
 
-// Whatever was issued has run.
+// Work has run by the time it is issued, so every event is reached.
 class CpuEvent final : public Event {
  public:
   void record(Stream&) override { when_ = std::chrono::steady_clock::now(); }
@@ -73,16 +75,16 @@ std::unique_ptr<Event> CpuDevice::make_event(bool /*timed*/) {
   return std::make_unique<CpuEvent>();
 }
 
-void CpuDevice::enter() {
+void CpuDevice::make_current() {
   omp_set_num_threads(static_cast<int>(cores_.size()));
 }
 
-void CpuDevice::settle() {
-  enter();
+void CpuDevice::pin_thread() {
+  make_current();
   cpu_set_t set;
   CPU_ZERO(&set);
   for (int core : cores_) CPU_SET(core, &set);
-  // Where the system refuses (a container whose cores changed), the thread runs where it may.
+  // If the system refuses (a container whose cores changed), the thread runs where it may.
   static_cast<void>(sched_setaffinity(0, sizeof(set), &set));
 }
 
@@ -94,17 +96,18 @@ std::byte* CpuDevice::allocate_bytes(std::size_t bytes) {
   return zeroed(bytes, bytes >= kLarge);
 }
 
-std::byte* CpuDevice::allocate_lasting_bytes(std::size_t bytes) {
-  return zeroed(bytes, bytes >= kLargeLasting);
+std::byte* CpuDevice::allocate_persistent_bytes(std::size_t bytes) {
+  return zeroed(bytes, bytes >= kLargePersistent);
 }
 
 std::byte* CpuDevice::zeroed(std::size_t bytes, bool in_huge_pages) const {
-  // The system promises more than it has, and kills who takes it at its word.
-  if (bytes >= kWorthAsking) {
+  // Linux overcommits: it grants more memory than it has and kills the process that uses it.
+  if (bytes >= kCheckAvailable) {
     const std::size_t left = available_memory();
     if (bytes > left) {
       fail<MemoryError>(
-          "[device] {}: {} MiB of memory were asked for, and {} MiB are left; use a smaller batch",
+          "[device] {}: {} MiB of memory were requested, but only {} MiB are left; use a smaller "
+          "batch",
           name_, bytes >> 20, left >> 20);
     }
   }
@@ -114,11 +117,11 @@ std::byte* CpuDevice::zeroed(std::size_t bytes, bool in_huge_pages) const {
   if (data == nullptr) {
     const bool small = bytes < std::size_t{1} << 20;
     fail<MemoryError>(
-        "[device] {}: {} {} of memory were asked for and cannot be had; use a smaller batch", name_,
-        bytes >> (small ? 10 : 20), small ? "KiB" : "MiB");
+        "[device] {}: {} {} of memory were requested but are not available; use a smaller batch",
+        name_, bytes >> (small ? 10 : 20), small ? "KiB" : "MiB");
   }
-  // Random rows of a large table would else each want another page looked up, and small pages lie
-  // where they may share few lines of a cache. Advice: it may be ignored.
+  // With small pages, each random row of a large table would cost a TLB miss, and pages could
+  // collide in a few sets of a cache. This is a hint, which the system may ignore.
   if (in_huge_pages) ::madvise(data, whole, MADV_HUGEPAGE);
   std::memset(data, 0, whole);
   return static_cast<std::byte*>(data);
@@ -142,7 +145,7 @@ std::vector<int> available_cores() {
 }
 
 std::vector<std::unique_ptr<CpuDevice>> make_cpu_devices(int count) {
-  require(count > 0, "[device] {} CPU devices were asked for; ask for at least one", count);
+  require(count > 0, "[device] {} CPU devices were requested; request at least one", count);
   const std::vector<int> cores = available_cores();
   const auto total = static_cast<std::int64_t>(cores.size());
   std::vector<std::unique_ptr<CpuDevice>> devices;

@@ -11,7 +11,7 @@ namespace lockstep {
 
 class CpuDevice final : public Device {
  public:
-  // The device `cpu:<index>` with these cores (numbers as the system counts them).
+  // The device `cpu:<index>` with these cores, numbered as the system numbers them.
   CpuDevice(int index, std::vector<int> cores);
 
   DeviceKind kind() const override { return DeviceKind::Cpu; }
@@ -19,8 +19,8 @@ class CpuDevice final : public Device {
   std::unique_ptr<Stream> make_stream() override;
   std::unique_ptr<Event> make_event(bool timed) override;
   // Gives the calling thread as many OpenMP threads as the device has cores.
-  void enter() override;
-  void settle() override;
+  void make_current() override;
+  void pin_thread() override;
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override;
   std::shared_ptr<Buffer> allocate_host(std::size_t bytes) override { return allocate(bytes); }
 
@@ -28,7 +28,7 @@ class CpuDevice final : public Device {
 
  private:
   std::byte* allocate_bytes(std::size_t bytes) override;
-  std::byte* allocate_lasting_bytes(std::size_t bytes) override;
+  std::byte* allocate_persistent_bytes(std::size_t bytes) override;
   std::byte* zeroed(std::size_t bytes, bool in_huge_pages) const;
   void free_bytes(std::byte* data, std::size_t bytes) override;
 
@@ -39,11 +39,11 @@ class CpuDevice final : public Device {
 // The cores that this process may run on.
 std::vector<int> available_cores();
 
-// `count` logical devices that share the cores out between them as evenly as they go. Where there
-// are more devices than cores, cores serve several devices.
+// `count` logical devices that divide the cores as evenly as possible. With more devices than
+// cores, several devices share a core.
 std::vector<std::unique_ptr<CpuDevice>> make_cpu_devices(int count);
 
-// The machine's memory as one place, for tensors that belong to no replica: batches, checkpoints.
+// The whole machine as one device, for tensors that belong to no replica: batches, checkpoints.
 Device& host();
 
 }  // namespace lockstep

@@ -52,6 +52,11 @@ constexpr GroupNames kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
                                "total_shmem", "total_slab_reclaimable"};
 constexpr GroupNames kVersion2{"memory.max", "memory.current", "file", "shmem", "slab_reclaimable"};
 
+// The limit of a group itself. Version 1 says "none" with a number that no machine has.
+std::size_t limit_of(const fs::path& group, const GroupNames& names) {
+  return number_in(group / names.limit).value_or(kUnknownMemory);
+}
+
 std::size_t left_in(const fs::path& group, const GroupNames& names) {
   const auto limit = number_in(group / names.limit);
   const auto used = number_in(group / names.used);
@@ -63,46 +68,55 @@ std::size_t left_in(const fs::path& group, const GroupNames& names) {
   return less(*limit, less(*used, reclaimable));
 }
 
-// A group and all those that it lies in, up to the root of what is mounted: each has its limit. A
+// What a group has: its limit, or what is left of it.
+using BytesOf = std::size_t (*)(const fs::path& group, const GroupNames& names);
+
+// The least that a group or one of those that it lies in has, up to the root of what is mounted. A
 // path that leaves the process's own root ("/../a") or is not mounted there (in a container) leaves
 // the root alone.
-std::size_t left_around(const fs::path& mount, const fs::path& path, const GroupNames& names) {
-  std::size_t left = left_in(mount, names);
+std::size_t least_around(const fs::path& mount, const fs::path& path, const GroupNames& names,
+                         BytesOf bytes_of) {
+  std::size_t least = bytes_of(mount, names);
   fs::path group = mount;
   for (const fs::path& each : path.relative_path()) {
     if (each == "..") break;
     group /= each;
-    left = std::min(left, left_in(group, names));
+    least = std::min(least, bytes_of(group, names));
   }
-  return left;
+  return least;
 }
 
-// This process's groups, as /proc/self/cgroup names them: "4:memory:/a/b" or "4:cpu,memory:/a" in
-// version 1, "0::/a/b" in version 2.
-std::size_t left_in_groups(const fs::path& root) {
+// The least of this process's groups, as /proc/self/cgroup names them: "4:memory:/a/b" or
+// "4:cpu,memory:/a" in version 1, "0::/a/b" in version 2.
+std::size_t least_of_groups(const fs::path& root, BytesOf bytes_of) {
   const fs::path mount = root / "sys/fs/cgroup";
-  std::size_t left = kUnknownMemory;
+  std::size_t least = kUnknownMemory;
   std::ifstream groups(root / "proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string controllers = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const std::string path = line.substr(second + 1);
     if (controllers == ",,") {
-      left = std::min(left, left_around(mount, path, kVersion2));
+      least = std::min(least, least_around(mount, path, kVersion2, bytes_of));
     } else if (controllers.find(",memory,") != std::string::npos) {
-      left = std::min(left, left_around(mount / "memory", path, kVersion1));
+      least = std::min(least, least_around(mount / "memory", path, kVersion1, bytes_of));
     }
   }
-  return left;
+  return least;
 }
 
 }  // namespace
 
+std::size_t machine_memory(const std::filesystem::path& root) {
+  const auto total = number_after(root / "proc/meminfo", "MemTotal:");
+  return std::min(total ? *total * 1024 : kUnknownMemory, least_of_groups(root, limit_of));
+}
+
 std::size_t available_memory(const std::filesystem::path& root) {
   const auto free = number_after(root / "proc/meminfo", "MemAvailable:");
-  return std::min(free ? *free * 1024 : kUnknownMemory, left_in_groups(root));
+  return std::min(free ? *free * 1024 : kUnknownMemory, least_of_groups(root, left_in));
 }
 
 void expect_memory_left(std::size_t bytes, const std::string& what) {

@@ -1,4 +1,4 @@
-// How much memory this process may still take.
+// How much memory this process may take.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,10 @@
 namespace lockstep {
 
 inline constexpr std::size_t kUnknownMemory = std::numeric_limits<std::size_t>::max();
+
+// What there is for this process at all: the machine's memory, or the limit of one of the control
+// groups around it, whichever is least. kUnknownMemory and `root` as below.
+std::size_t machine_memory(const std::filesystem::path& root = "/");
 
 // What the machine has left, or one of the control groups around this process (a container's limit,
 // a service's), whichever is least: what is taken beyond it ends in the process being killed.

@@ -1,4 +1,4 @@
-// Splits a loop over the calling thread's OpenMP threads (Device::enter says how many).
+// Splits a loop over the calling thread's OpenMP threads (Device::make_current sets how many).
 #pragma once
 
 #include <omp.h>
@@ -8,14 +8,14 @@
 
 namespace lockstep {
 
-// The threads that a loop with work for all of them gets here.
+// How many threads a loop gets that has enough work for all of them.
 inline int threads_of_a_loop() {
   return omp_in_parallel() ? 1 : omp_get_max_threads();
 }
 
-// Calls f(begin, end) for pieces that cover [0, n) without overlap; a piece has at least `grain`
-// iterations, so that small loops stay on the calling thread. f must not throw. Where the result
-// must not depend on the number of threads, f's work for an index may not depend on the piece.
+// Calls f(begin, end) for ranges that cover [0, n) without overlap, each of at least `grain`
+// iterations, so that small loops stay on the calling thread. f must not throw. If the result must
+// not depend on the number of threads, f's work for an index must not depend on the range.
 template <class F>
 void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
   const std::int64_t most = n / std::max<std::int64_t>(grain, 1);

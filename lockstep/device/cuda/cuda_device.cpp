@@ -14,9 +14,9 @@
 namespace lockstep {
 namespace {
 
-// Memory of the host, locked in its place, so that GPUs copy it while the host goes on. Locking is
-// slow, and letting go stops the GPUs: some of what is given back is kept for whoever asks for as
-// much again, the next pass over the data, say.
+// Pinned host memory, which GPUs copy asynchronously. Pinning is slow, and unpinning synchronises
+// the GPUs, so some freed blocks are kept for later requests of the same size, such as those of the
+// next epoch.
 class PinnedMemory final : public Device {
  public:
   explicit PinnedMemory(int gpu) : gpu_(gpu) {}
@@ -25,8 +25,8 @@ class PinnedMemory final : public Device {
   const std::string& name() const override { return name_; }
   std::unique_ptr<Stream> make_stream() override { return host().make_stream(); }
   std::unique_ptr<Event> make_event(bool timed) override { return host().make_event(timed); }
-  void enter() override {}
-  void settle() override {}
+  void make_current() override {}
+  void pin_thread() override {}
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
     host().copy(to, from, bytes);
   }
@@ -36,18 +36,18 @@ class PinnedMemory final : public Device {
   static constexpr std::size_t kMostKept = std::size_t{2} << 30;  // bytes
 
   std::byte* allocate_bytes(std::size_t bytes) override {
-    void* data = taken_back(bytes);
+    void* data = take_kept(bytes);
     const std::size_t some = std::max<std::size_t>(bytes, 1);
     if (data == nullptr) {
-      check_cuda(cudaSetDevice(gpu_), "choosing a GPU");
+      check_cuda(cudaSetDevice(gpu_), "selecting a GPU");
       check_cuda(cudaHostAlloc(&data, some, cudaHostAllocMapped | cudaHostAllocPortable),
-                 "locking memory of the host");
+                 "pinning host memory");
     }
     std::memset(data, 0, some);
     return static_cast<std::byte*>(data);
   }
 
-  std::byte* taken_back(std::size_t bytes) {
+  std::byte* take_kept(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = kept_.find(bytes);
     if (found == kept_.end()) return nullptr;
@@ -69,56 +69,25 @@ class PinnedMemory final : public Device {
     cudaFreeHost(data);
   }
 
-  std::string name_ = "host memory of GPUs";
+  std::string name_ = "pinned host memory";
   int gpu_;
   std::mutex mutex_;
   std::multimap<std::size_t, std::byte*> kept_;  // by size
   std::size_t kept_bytes_ = 0;
 };
 
-// One for all GPUs, as each reaches it all; that of the first one that asks does the locking.
+// One for all GPUs, because each can reach all of it; the GPU that asks first does the pinning.
 Device& pinned_memory(int gpu) {
   static PinnedMemory memory(gpu);
   return memory;
 }
 
-class CudaEvent final : public Event {
- public:
-  explicit CudaEvent(bool timed) {
-    const unsigned flags = timed ? cudaEventDefault : cudaEventDisableTiming;
-    check_cuda(cudaEventCreateWithFlags(&event_, flags), "making an event");
-  }
-  ~CudaEvent() override { cudaEventDestroy(event_); }
-  CudaEvent(const CudaEvent&) = delete;
-  CudaEvent& operator=(const CudaEvent&) = delete;
-
-  void record(Stream& stream) override {
-    check_cuda(cudaEventRecord(event_, cuda_stream(stream)), "recording an event");
-  }
-  bool reached() override {
-    const cudaError_t status = cudaEventQuery(event_);
-    if (status == cudaErrorNotReady) return false;
-    check_cuda(status, "running a step");
-    return true;
-  }
-  void wait() override { check_cuda(cudaEventSynchronize(event_), "running a step"); }
-  double ms_since(const Event& earlier) override {
-    float ms = 0;
-    check_cuda(cudaEventElapsedTime(&ms, static_cast<const CudaEvent&>(earlier).event_, event_),
-               "reading the time between events");
-    return static_cast<double>(ms);
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
 const CudaDevice& as_cuda(const Device& device) {
-  require(device.kind() == DeviceKind::Cuda, "[device] {} is no GPU", device.name());
+  require(device.kind() == DeviceKind::Cuda, "[device] {} is not a GPU", device.name());
   return static_cast<const CudaDevice&>(device);
 }
 
-// "13.0" of 13000.
+// "13.0" for 13000.
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
@@ -153,7 +122,7 @@ std::string cuda_version() {
 
 GpuInventory find_gpus() {
   // Replicas that share a GPU wait for one another on it, so their streams must not share a queue.
-  // CUDA reads this when it starts, with the next call; what the user has set stays.
+  // CUDA reads this when it starts, in the next call; a value set by the user is kept.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   GpuInventory inventory;
   int count = 0;
@@ -163,7 +132,7 @@ GpuInventory find_gpus() {
     inventory.why_none = why_none_of(status);
     return inventory;
   }
-  std::string unknown;  // GPUs that no kernel was compiled for
+  std::string unknown;  // why kernels do not run on the GPUs that were skipped
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties = {};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) continue;
@@ -181,7 +150,7 @@ GpuInventory find_gpus() {
     }
   }
   if (inventory.gpus.empty()) {
-    inventory.why_none = unknown.empty() ? "the GPUs could not be asked what they are" : unknown;
+    inventory.why_none = unknown.empty() ? "the properties of the GPUs could not be read" : unknown;
   }
   return inventory;
 }
@@ -203,22 +172,22 @@ Gpu gpu_of(const Device& device) {
 }
 
 std::size_t free_gpu_bytes(const Device& device) {
-  check_cuda(cudaSetDevice(as_cuda(device).gpu().index), "choosing a GPU");
+  check_cuda(cudaSetDevice(as_cuda(device).gpu().index), "selecting a GPU");
   std::size_t free = 0;
   std::size_t total = 0;
-  check_cuda(cudaMemGetInfo(&free, &total), "asking for the free memory");
+  check_cuda(cudaMemGetInfo(&free, &total), "querying the free memory");
   return free;
 }
 
 CudaDevice::CudaDevice(std::string name, Gpu gpu) : name_(std::move(name)), gpu_(std::move(gpu)) {
-  enter();
+  make_current();
   own_ = std::make_unique<CudaStream>();
 }
 
 CudaDevice::~CudaDevice() = default;
 
 std::unique_ptr<Stream> CudaDevice::make_stream() {
-  enter();
+  make_current();
   auto stream = std::make_unique<CudaStream>();
   const std::lock_guard lock(streams_mutex_);
   std::erase_if(issued_, [](const auto& each) { return each.expired(); });
@@ -227,17 +196,17 @@ std::unique_ptr<Stream> CudaDevice::make_stream() {
 }
 
 std::unique_ptr<Event> CudaDevice::make_event(bool timed) {
-  enter();
+  make_current();
   return std::make_unique<CudaEvent>(timed);
 }
 
-void CudaDevice::enter() {
-  check_cuda(cudaSetDevice(gpu_.index), "choosing a GPU");
+void CudaDevice::make_current() {
+  check_cuda(cudaSetDevice(gpu_.index), "selecting a GPU");
 }
 
 void CudaDevice::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (bytes == 0) return;
-  enter();
+  make_current();
   const std::lock_guard lock(streams_mutex_);
   for (const auto& each : issued_) {
     const std::shared_ptr<cudaStream_t> stream = each.lock();
@@ -259,13 +228,13 @@ std::byte* CudaDevice::allocate_bytes(std::size_t bytes) {
 }
 
 std::byte* CudaDevice::allocate_unset_bytes(std::size_t bytes) {
-  enter();
+  make_current();
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     fail<MemoryError>(
-        "[device] {} ({}): {} MiB of memory were asked for and {} MiB are free; use a smaller "
+        "[device] {} ({}): {} MiB of memory were requested, but {} MiB are free; use a smaller "
         "batch, or 16-bit precision",
         name_, gpu_.model, bytes >> 20, free_gpu_bytes(*this) >> 20);
   }

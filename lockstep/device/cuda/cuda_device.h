@@ -1,6 +1,5 @@
-// CUDA devices, as seen by those who know nothing of CUDA: which GPUs there are, or why there are
-// none, and a Device for each. Where CUDA was not found at configuring, none.cpp stands for this
-// folder.
+// CUDA devices, without CUDA's headers: which GPUs there are, or why there are none, and a Device
+// for each. In a build without CUDA, none.cpp replaces this folder.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +27,11 @@ struct GpuInventory {
   std::string why_none;  // why there is none, and what to do about it
 };
 
-// What is here now. Never throws; the first call may take a moment, as it starts the driver.
+// The GPUs of this machine. Never throws; the first call may take a moment, because it starts the
+// driver.
 GpuInventory find_gpus();
 
-// "13.0", of the runtime that this was built with; empty in a build without CUDA.
+// The version of the runtime that Lockstep was built with, "13.0"; empty in a build without CUDA.
 std::string cuda_version();
 
 // "cuda:1" is the second GPU; "cuda:1/0", "cuda:1/1" are logical devices that share it.
@@ -40,12 +40,12 @@ struct CudaName {
   int part = -1;  // -1: the whole GPU
 };
 bool names_cuda(std::string_view name);
-CudaName parse_cuda_name(std::string_view name);  // UsageError where it is none
+CudaName parse_cuda_name(std::string_view name);  // UsageError if it is not one
 
-// The device of such a name. UsageError where there is no such GPU, with what there is instead.
+// The device with this name. UsageError, listing the GPUs that exist, if there is no such GPU.
 std::unique_ptr<Device> make_cuda_device(std::string_view name);
 
-// Of a CUDA device: its GPU, and what is free of that one's memory at the moment.
+// For CUDA devices: the GPU, and how much of its memory is free at the moment.
 Gpu gpu_of(const Device& device);
 std::size_t free_gpu_bytes(const Device& device);
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "cuda:";
 
-// The number that a text is, from 0 on; -1 where it is none.
+// The non-negative number in a text; -1 if the text is not one.
 int number_of(std::string_view text) {
   int number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -32,7 +32,8 @@ CudaName parse_cuda_name(std::string_view name) {
     valid = parsed.gpu >= 0 && (slash == std::string_view::npos || parsed.part >= 0);
   }
   require(valid,
-          "[device] {} names no CUDA device: write cuda:0 for the first GPU, cuda:0/1 for the "
+          "[device] {} is not the name of a CUDA device: write cuda:0 for the first GPU, cuda:0/1 "
+          "for the "
           "second of several replicas that share it",
           name);
   return parsed;

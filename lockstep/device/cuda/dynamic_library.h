@@ -1,4 +1,4 @@
-// A shared library that is opened when it is first needed, so that programs start without it.
+// A shared library that is opened on first use, so that programs start without it.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@ namespace lockstep {
 
 class DynamicLibrary {
  public:
-  // UsageError, naming the library, what the system says and `remedy` ("install cuDNN 9"), where it
-  // cannot be opened. It stays open for the process's life: libraries keep state of their own.
+  // UsageError, naming the library, what the system says and `remedy` ("install cuDNN 9"), if it
+  // cannot be opened. It stays open until the process ends, because libraries keep global state.
   DynamicLibrary(std::string name, std::string remedy);
 
-  // Looks up a function of the library: library.find(abort_, "ncclCommAbort"). UsageError where it
-  // has none of that name: it is too old.
+  // Looks up a function of the library: library.find(abort_, "ncclCommAbort"). UsageError if there
+  // is none of that name: the library is too old.
   template <class Function>
   void find(Function*& function, const char* symbol) const {
     function = reinterpret_cast<Function*>(address(symbol));

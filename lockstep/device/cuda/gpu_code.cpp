@@ -8,13 +8,13 @@ namespace lockstep {
 namespace {
 
 bool runs(const Gpu& gpu, std::string_view architecture) {
-  int number = 0;  // 90 of compute capability 9.0
+  int number = 0;  // 90 for compute capability 9.0
   const char* const end = architecture.data() + architecture.size();
   const auto [rest, error] = std::from_chars(architecture.data(), end, number);
-  if (error != std::errc()) return true;  // "native", "all": whoever asked for it knows
+  if (error != std::errc()) return true;  // "native", "all": trust the build
   const std::string_view form(rest, end);
   const bool as_new = 10 * gpu.major + gpu.minor >= number;
-  // "90" stands for both forms. What has a letter, as 90a, is for that very generation.
+  // "90" means both forms. One with a letter, such as 90a, runs only on that generation.
   const bool machine_code = !form.ends_with("-virtual");
   const bool virtual_code = form.empty() || form == "-virtual";
   return as_new && (virtual_code || (machine_code && gpu.major == number / 10));

@@ -9,8 +9,8 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::uint64_t kLoads = 4;          // words in flight of a thread
-constexpr std::uint64_t kMostBlocks = 8192;  // each thread then has more than one turn
+constexpr std::uint64_t kLoads = 4;          // words in flight per thread
+constexpr std::uint64_t kMostBlocks = 8192;  // with more words, each thread loops
 
 template <class Word>
 __global__ void __launch_bounds__(kThreads)
@@ -32,12 +32,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// What a launch of copy_several is told.
+// The arguments of one launch of copy_several.
 struct CopyTable {
   static constexpr std::size_t kMost = 160;
   Stream::Copy copies[kMost];
 };
-static_assert(sizeof(CopyTable) <= 4096, "the arguments of a kernel");
+static_assert(sizeof(CopyTable) <= 4096, "kernel arguments have at most 4096 bytes");
 
 template <class Word>
 __device__ void copy_by_block(const Stream::Copy& copy) {
@@ -65,10 +65,10 @@ void launch(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_
   const std::uint64_t blocks = (words + kThreads * kLoads - 1) / (kThreads * kLoads);
   copy_words<<<static_cast<unsigned>(std::min(blocks, kMostBlocks)), kThreads, 0, stream>>>(
       reinterpret_cast<Word*>(to), reinterpret_cast<const Word*>(from), words);
-  check_cuda(cudaGetLastError(), "copying by a kernel");
+  check_cuda(cudaGetLastError(), "copying with a kernel");
 }
 
-// What kind of memory a place is of that the GPU reaches at this very address.
+// The kind of memory at an address; unregistered if the GPU does not reach it at this same address.
 cudaMemoryType kind_of(const std::byte* place, int gpu) {
   cudaPointerAttributes attributes = {};
   if (cudaPointerGetAttributes(&attributes, place) != cudaSuccess) {
@@ -83,7 +83,7 @@ cudaMemoryType kind_of(const std::byte* place, int gpu) {
 template <class Accepts>
 bool both(const std::byte* to, const std::byte* from, Accepts accepts) {
   int gpu = 0;
-  check_cuda(cudaGetDevice(&gpu), "asking which GPU is entered");
+  check_cuda(cudaGetDevice(&gpu), "querying the current GPU");
   return accepts(kind_of(to, gpu)) && accepts(kind_of(from, gpu));
 }
 
@@ -105,7 +105,7 @@ void copy_several_by_kernel(std::span<const Stream::Copy> copies, cudaStream_t s
     CopyTable table;
     std::ranges::copy(some, table.copies);
     copy_several<<<static_cast<unsigned>(some.size()), kThreads, 0, stream>>>(table);
-    check_cuda(cudaGetLastError(), "copying by a kernel");
+    check_cuda(cudaGetLastError(), "copying with a kernel");
   }
 }
 

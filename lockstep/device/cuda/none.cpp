@@ -1,4 +1,4 @@
-// Stands for this folder where CMake found no CUDA toolkit.
+// Replaces this folder in a build without CUDA.
 #include "lockstep/base/error.h"
 #include "lockstep/device/cuda/cuda_device.h"
 
@@ -25,11 +25,11 @@ std::unique_ptr<Device> make_cuda_device(std::string_view name) {
 }
 
 Gpu gpu_of(const Device& device) {
-  fail<UsageError>("[device] {} is no GPU", device.name());
+  fail<UsageError>("[device] {} is not a GPU", device.name());
 }
 
 std::size_t free_gpu_bytes(const Device& device) {
-  fail<UsageError>("[device] {} is no GPU", device.name());
+  fail<UsageError>("[device] {} is not a GPU", device.name());
 }
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ __global__ void write_time(std::int64_t* to) {
 
 }  // namespace
 
-// By a kernel, which in a recorded step is one more of its chain.
+// Uses a kernel, which becomes one more node of a recorded step.
 void CudaStream::stamp(std::int64_t* to) {
   write_time<<<1, 1, 0, handle()>>>(to);
   check_cuda(cudaGetLastError(), "writing the time");

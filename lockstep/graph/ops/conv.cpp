@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/pool.h"
 #include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/rules.h"
@@ -34,12 +35,12 @@ Ints ints(const Shape& shape) {
   return {shape.dims().begin(), shape.dims().end()};
 }
 
-// The result's shape; UsageError where image and filter do not fit.
+// The result's shape; UsageError if image and filter do not match.
 Shape conv_shape(const Shape& x, const Shape& filter, const ConvOptions& options) {
   require(x.rank() == 4, "the image must be (N, H, W, C), not {}", x);
   require(filter.rank() == 4, "the filter must be (kh, kw, C / groups, O), not {}", filter);
   const std::int64_t groups = options.groups;
-  require(groups >= 1, "there must be one group at least, not {}", groups);
+  require(groups >= 1, "there must be at least one group, not {}", groups);
   require(x[3] % groups == 0 && filter[3] % groups == 0,
           "{} groups do not divide the channels: image {}, filter {}", groups, x, filter);
   require(filter[2] == x[3] / groups,
@@ -52,7 +53,7 @@ Shape conv_shape(const Shape& x, const Shape& filter, const ConvOptions& options
     const std::int64_t dilation = options.dilations[at];
     const std::int64_t before = options.padding[2 * at];
     const std::int64_t after = options.padding[2 * at + 1];
-    require(stride >= 1 && dilation >= 1, "stride {} and dilation {} must be 1 at least", stride,
+    require(stride >= 1 && dilation >= 1, "stride {} and dilation {} must be at least 1", stride,
             dilation);
     require(before >= 0 && after >= 0, "padding must not be negative: {} and {}", before, after);
     require(filter[i] >= 1, "the filter {} has an empty window", filter);
@@ -103,7 +104,7 @@ std::vector<ValueType> infer_grad_filter(const OpCall& call) {
     const Shape y = conv_shape(call.shape(0), filter, conv_options(call.attrs));
     const auto pooled = max_pool_types({call.dtype(1), y}, pooling_of(call.attrs));
     require_type(call, 1, pooled[0], "the gradient");
-    require_type(call, 2, pooled[1], "the winners' places");
+    require_type(call, 2, pooled[1], "the argmax indices");
   } else {
     require_result(call.shape(1), call.shape(0), filter, call.attrs);
   }
@@ -129,7 +130,7 @@ std::vector<Value> gradient_conv(const GradCall& call) {
   return grads;
 }
 
-// Both gradients are linear in each of their inputs, so that theirs are convolutions again.
+// Both gradients are linear in each of their inputs, so their gradients are convolutions again.
 std::vector<Value> gradient_grad_input(const GradCall& call) {
   const Value dy = call.inputs[0];
   const Value filter = call.inputs[1];
@@ -183,6 +184,19 @@ Cost cost_grad_filter(const OpCall& call, std::span<const ValueType> outputs) {
                    bytes_moved(call, outputs));
 }
 
+std::vector<Placement> place_conv(const PlaceCall& call) {
+  return place_images(call, {.parameters = {1, 2}});
+}
+
+std::vector<Placement> place_grad_input(const PlaceCall& call) {
+  return place_images(call, {.parameters = {1}});
+}
+
+// Contracts over the samples.
+std::vector<Placement> place_grad_filter(const PlaceCall& call) {
+  return place_images(call, {.sums = {0, 1}});
+}
+
 }  // namespace
 
 Padding resolve_padding(std::string_view kind, const Shape& image,
@@ -190,11 +204,12 @@ Padding resolve_padding(std::string_view kind, const Shape& image,
                         std::array<std::int64_t, 2> dilations) {
   require(image.rank() == 4, "[padding] the image must be (N, H, W, C), not {}", image);
   if (kind == "valid") return {0, 0, 0, 0};
-  require(kind == "same", "[padding] {} is no kind of padding; use \"valid\" or \"same\"", kind);
+  require(kind == "same", "[padding] there is no padding called {}; use \"valid\" or \"same\"",
+          kind);
   Padding padding{};
   for (std::size_t i = 0; i < 2; ++i) {
     require(strides[i] >= 1 && dilations[i] >= 1,
-            "[padding] stride {} and dilation {} must be 1 at least", strides[i], dilations[i]);
+            "[padding] stride {} and dilation {} must be at least 1", strides[i], dilations[i]);
     const std::int64_t extent = image[static_cast<int>(i) + 1];
     const std::int64_t results = (extent + strides[i] - 1) / strides[i];
     const std::int64_t reach = (results - 1) * strides[i] + (window[i] - 1) * dilations[i] + 1;
@@ -259,19 +274,22 @@ std::vector<OpDef> conv_ops() {
            .precision = PrecisionRule::Half,
            .infer = infer_conv,
            .gradient = gradient_conv,
-           .cost = cost_conv},
+           .cost = cost_conv,
+           .place = place_conv},
           {.op = Op::Conv2DGradInput,
            .name = "conv2d_grad_input",
            .precision = PrecisionRule::Half,
            .infer = infer_grad_input,
            .gradient = gradient_grad_input,
-           .cost = cost_grad_input},
+           .cost = cost_grad_input,
+           .place = place_grad_input},
           {.op = Op::Conv2DGradFilter,
            .name = "conv2d_grad_filter",
            .precision = PrecisionRule::Half,
            .infer = infer_grad_filter,
            .gradient = gradient_grad_filter,
-           .cost = cost_grad_filter}};
+           .cost = cost_grad_filter,
+           .place = place_grad_filter}};
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/op_def.h"
+#include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/reduce.h"
 
 namespace lockstep {
@@ -127,7 +128,7 @@ std::vector<ValueType> infer_activation_grad(const OpCall& call) {
   return {call.inputs[0]};
 }
 
-// Of one value, or as a backend's extra "list" of several, each to an output of its own.
+// Casts one value or, with the backend's extra "list", several, each to its own output.
 std::vector<ValueType> infer_cast(const OpCall& call) {
   require(!call.inputs.empty(), "needs a value");
   const DType dtype = dtype_named(call.attrs.text("dtype"));
@@ -149,7 +150,7 @@ std::vector<ValueType> infer_select(const OpCall& call) {
   return {{call.dtype(1), broadcast(call.shape(0), broadcast(call.shape(1), call.shape(2)))}};
 }
 
-// Gradient rules. dx(i, f) writes the gradient of input i only where somebody wants it, and sums it
+// Gradient rules. dx(call, i, f) builds the gradient of input i only if it is needed, and sums it
 // over the axes along which the input was broadcast.
 
 template <class F>
@@ -193,7 +194,7 @@ std::vector<Value> grad_pow(const GradCall& c) {
           dx(c, 1, [&] { return dy * c.outputs[0] * log_a(); })};
 }
 
-// The gradient of choosing one of two: equal ones count as the first.
+// The gradient of choosing one of two; ties go to the first.
 std::vector<Value> grad_choice(const GradCall& c, Value first_wins) {
   const Value dy = c.grads[0];
   const Value zero = c.graph.scalar(0, dy.dtype());
@@ -262,7 +263,7 @@ std::vector<Value> grad_cast(const GradCall& c) {
   return {is_floating(dtype) ? cast(c.grads[0], dtype) : Value()};
 }
 
-// Cost rules: one operation an element, or several for those that need exp, log or a division.
+// Cost rules: one operation per element, or several for ops that need exp or log.
 
 Cost cost_per_element(const OpCall& call, std::span<const ValueType> outputs, double flops) {
   Cost cost;
@@ -298,6 +299,36 @@ Value unary(Op op, Value x) {
 
 Attrs activation_attrs(std::string_view kind, double alpha) {
   return {{"kind", std::string(kind)}, {"alpha", alpha}};
+}
+
+// Rounding to another floating-point type is taken for linear; to integers it is not.
+std::vector<Placement> place_cast(const PlaceCall& call) {
+  const bool floating = is_floating(call.graph.type(call.node.inputs[0]).dtype) &&
+                        is_floating(call.graph.type(call.node.outputs[0]).dtype);
+  return floating ? place_linear(call) : place_elementwise(call);
+}
+
+auto placement_rule(Op op) -> decltype(OpDef::place) {
+  switch (op) {
+    case Op::Add:
+    case Op::Sub:
+    case Op::Neg:
+      return place_linear;
+    case Op::Mul:
+      return place_product;
+    case Op::Div:
+      return place_quotient;
+    case Op::Maximum:
+      return place_maximum;
+    case Op::Minimum:
+      return place_minimum;
+    case Op::Cast:
+      return place_cast;
+    case Op::Select:
+      return place_select;
+    default:
+      return place_elementwise;
+  }
 }
 
 }  // namespace
@@ -417,7 +448,7 @@ std::vector<OpDef> elementwise_ops() {
   const std::vector<std::pair<int, int>> one = {{0, 0}};
   const std::vector<std::pair<int, int>> either = {{0, 0}, {1, 0}};
   const std::vector<std::pair<int, int>> branches = {{1, 0}, {2, 0}};
-  return {
+  std::vector<OpDef> defs = {
       {Op::Add, "add", follow, infer_arithmetic, grad_add, light, either},
       {Op::Sub, "sub", follow, infer_arithmetic, grad_sub, light, either},
       {Op::Mul, "mul", follow, infer_arithmetic, grad_mul, light, either},
@@ -448,6 +479,8 @@ std::vector<OpDef> elementwise_ops() {
       {Op::Cast, "cast", full, infer_cast, grad_cast, light},
       {Op::Select, "select", follow, infer_select, grad_select, light, branches},
   };
+  for (OpDef& def : defs) def.place = placement_rule(def.op);
+  return defs;
 }
 
 }  // namespace lockstep

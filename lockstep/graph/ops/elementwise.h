@@ -1,4 +1,4 @@
-// Elementwise ops. Binary ones broadcast as NumPy does; both sides have one dtype.
+// Elementwise ops. Binary ones broadcast as NumPy does; both sides have the same dtype.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ Value pow(Value a, Value b);
 Value maximum(Value a, Value b);
 Value minimum(Value a, Value b);
 
-// Comparisons and logic give bool.
+// Comparisons and logic return bool.
 Value equal(Value a, Value b);
 Value not_equal(Value a, Value b);
 Value less(Value a, Value b);
@@ -35,11 +35,11 @@ Value sqrt(Value x);
 Value rsqrt(Value x);
 Value square(Value x);
 
-// One of: "linear" (gives x itself), "relu", "relu6", "leaky_relu" (alpha: slope below zero),
+// One of: "linear" (returns x itself), "relu", "relu6", "leaky_relu" (alpha: slope below zero),
 // "gelu" (the erf form), "gelu_tanh", "silu", "tanh", "sigmoid", "softplus". UsageError, with this
 // list, for any other kind.
 Value activation(Value x, std::string_view kind, double alpha = 0.2);
-// dy times the derivative; `operand` is the activation's output where
+// dy times the derivative; `operand` is the activation's output if
 // activation_grad_uses_output(kind), else its input.
 Value activation_grad(Value dy, Value operand, std::string_view kind, double alpha = 0.2);
 bool activation_grad_uses_output(std::string_view kind);
@@ -57,14 +57,14 @@ inline Value softplus(Value x) {
   return activation(x, "softplus");
 }
 
-Value cast(Value x, DType dtype);  // x itself where it has the dtype already
-// The same value, which mixed precision (passes/precision.h) leaves in f32 or brings back to it:
-// for losses and metrics. Otherwise it changes nothing, and the dead code pass takes it out.
+Value cast(Value x, DType dtype);  // x itself if it already has the dtype
+// The same value, which mixed precision (passes/precision.h) keeps in f32 or restores to it: for
+// losses and metrics. Otherwise it has no effect, and the dead code pass removes it.
 Value full_precision(Value x);
 // a where the condition (bool) holds, else b; all three broadcast.
 Value select(Value condition, Value a, Value b);
 
-// With a scalar of the other side's dtype.
+// With a scalar of the same dtype.
 Value add(Value a, double b);
 Value mul(Value a, double b);
 

@@ -1,4 +1,4 @@
-// The op that the layout pass puts in.
+// The op that the layout pass inserts.
 #pragma once
 
 #include "lockstep/graph/graph.h"

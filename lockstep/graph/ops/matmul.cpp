@@ -1,5 +1,8 @@
 #include "lockstep/graph/ops/matmul.h"
 
+#include <algorithm>
+
+#include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/rules.h"
 #include "lockstep/graph/ops/shape.h"
@@ -17,12 +20,12 @@ bool same_leading_axes(const Shape& a, const Shape& b) {
   return a.rank() == b.rank() && leading_shape(leading_shape(a)) == leading_shape(leading_shape(b));
 }
 
-// "(784, 32)ᵀ" where the matrix is read transposed.
+// "(784, 32)ᵀ" if the matrix is read transposed.
 std::string operand(const Shape& shape, bool transposed) {
   return shape.str() + (transposed ? "ᵀ" : "");
 }
 
-// A mask of so many rows and columns (matmul.h).
+// The type of a mask for a matrix of this size (matmul.h).
 ValueType mask_of(std::int64_t rows, std::int64_t columns) {
   return {DType::U8, {rows, (columns + 127) / 128 * 16}};
 }
@@ -33,7 +36,7 @@ std::vector<ValueType> infer_matmul(const OpCall& call) {
           call.inputs[0].str(), call.inputs[1].str());
   const Shape& a = call.shape(0);
   const Shape& b = call.shape(1);
-  require(a.rank() >= 2 && b.rank() >= 2, "both sides need two axes at least: {} × {}", a, b);
+  require(a.rank() >= 2 && b.rank() >= 2, "both sides need at least two axes: {} × {}", a, b);
   require(b.rank() == 2 || same_leading_axes(a, b),
           "leading axes differ: {} × {}; they must be equal, or absent on the right", a, b);
   const bool transpose_a = call.attrs.flag("transpose_a");
@@ -45,7 +48,7 @@ std::vector<ValueType> infer_matmul(const OpCall& call) {
   const bool masked = call.attrs.has("masked");
   if (masked) {
     require(a.rank() == 2 && call.inputs.size() == 3 && !call.attrs.has("activation"),
-            "a mask belongs to a product of two matrices, with nothing behind it");
+            "a masked product needs two matrices, and no bias or activation");
     require_type(call, 2, mask_of(m, n), "the mask");
   } else if (call.inputs.size() > 2) {
     require_type(call, 2, {call.dtype(0), {n}}, "the bias");
@@ -53,13 +56,14 @@ std::vector<ValueType> infer_matmul(const OpCall& call) {
   std::vector<ValueType> outputs = {{call.dtype(0), a.with(-2, m).with(-1, n)}};
   if (call.attrs.has("bits")) {
     require(a.rank() == 2 && call.attrs.text_or_empty("activation") == "relu",
-            "a mask is that of ReLU behind a product of two matrices");
+            "a mask needs a product of two matrices, followed by ReLU");
     outputs.push_back(mask_of(m, n));
   }
   if (call.attrs.has("column_sums")) {
-    require(a.rank() == 2 && b.rank() == 2 && !transpose_b && call.inputs.size() == 2 &&
-                !call.attrs.has("activation"),
-            "columns are added up of a plain matrix on the right, with nothing behind the product");
+    require(
+        a.rank() == 2 && b.rank() == 2 && !transpose_b && call.inputs.size() == 2 &&
+            !call.attrs.has("activation"),
+        "column sums need two matrices, the right one not transposed, and no bias or activation");
     outputs.push_back({call.dtype(0), {n}});
   }
   return outputs;
@@ -77,8 +81,8 @@ Value fold_rows(Value x) {
   return reshape(x, Shape{leading_shape(x.shape()).elements(), x.shape()[-1]});
 }
 
-// With A and B the matrices as they are multiplied: dA = dy × Bᵀ, dB = Aᵀ × dy; either is taken
-// transposed where its operand was.
+// With A and B the matrices as they are multiplied: dA = dy × Bᵀ, dB = Aᵀ × dy; either is
+// transposed if its operand was.
 Value gradient_of_a(Value dy, Value b, bool transpose_a, bool transpose_b) {
   if (!transpose_a) return matmul(dy, b, {.transpose_b = !transpose_b});
   if (b.shape().rank() < dy.shape().rank()) {
@@ -118,6 +122,44 @@ Cost cost_matmul(const OpCall& call, std::span<const ValueType> outputs) {
   return {2.0 * results * static_cast<double>(inner), bytes_moved(call, outputs)};
 }
 
+// Slices of rows give slices of rows, slices of leading dimensions theirs; a product that contracts
+// over sliced dimensions gives a summand of the whole one: the gradient of a weight. A replicated
+// side of such a product was broadcast along the samples.
+std::vector<Placement> place_matmul(const PlaceCall& call) {
+  if (const auto settled = place_settled(call)) return *settled;
+  const bool alone = call.inputs.size() == 2 && !call.attrs().has("activation");
+  if (alone && (call.inputs[0].is_partial() || call.inputs[1].is_partial())) {
+    return place_product(call);
+  }
+  const bool transposed[] = {call.attrs().flag("transpose_a"), call.attrs().flag("transpose_b")};
+  const int result_rank = call.output(0).rank();
+  std::vector<Placement> found;
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Placement& p = call.inputs[i];
+    if (p.is_partial()) return place_own(call);
+    if (!p.is_sharded()) continue;
+    const int rank = call.shape(i).rank();
+    // Of a the inner dimension is the last, of b the one before it, unless transposed.
+    const int inner = rank - (transposed[i] != (i == 1) ? 2 : 1);
+    const int outer = 2 * rank - 3 - inner;
+    if (p.dim == inner) {
+      found.push_back(Placement::partial());
+    } else {
+      found.push_back(Placement::sharded(p.dim == outer ? result_rank - (i == 0 ? 2 : 1) : p.dim));
+    }
+  }
+  for (std::size_t i = 2; i < call.inputs.size(); ++i) {
+    require(call.inputs[i].is_replicated(), "the bias is {}; it must be Replicated",
+            call.inputs[i].str());
+  }
+  require(!found.empty() &&
+              std::ranges::all_of(found, [&](const Placement& p) { return p == found.front(); }),
+          "{} × {}: the slices do not belong together; gather one side first", call.inputs[0].str(),
+          call.inputs[1].str());
+  if (found.front().is_partial() && !alone) return place_own(call);
+  return call.all(found.front());
+}
+
 }  // namespace
 
 Value matmul(Value a, Value b, MatMulOptions options) {
@@ -134,7 +176,8 @@ std::vector<OpDef> matmul_ops() {
            .precision = PrecisionRule::Half,
            .infer = infer_matmul,
            .gradient = gradient_matmul,
-           .cost = cost_matmul}};
+           .cost = cost_matmul,
+           .place = place_matmul}};
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "lockstep/base/half.h"
+#include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/pool.h"
 #include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/rules.h"
@@ -11,17 +12,17 @@
 namespace lockstep {
 namespace {
 
-// The dtype of parameters and statistics beside an input x: x's own, or f32 beside 16 bits.
-// `parameter` is the one that says which; the others follow it.
+// The dtype of the parameters and statistics of an input x: x's own, or f32 if x has 16 bits. The
+// input `parameter` decides which; the others follow it.
 DType parameter_dtype(const OpCall& call, std::size_t x, std::size_t parameter) {
   const bool wider = is_small_float(call.dtype(x)) && call.dtype(parameter) == DType::F32;
   return wider ? DType::F32 : call.dtype(x);
 }
 
-// The type of a per-channel vector of x; UsageError where x has no channels or is of integers.
+// The type of a per-channel vector of x; UsageError if x has no channels or is not floating-point.
 ValueType channels_of(const OpCall& call, std::size_t x, std::size_t parameter) {
   require_floating(call, x, "the input");
-  require(call.shape(x).rank() >= 1, "the input needs an axis of channels, and is a scalar");
+  require(call.shape(x).rank() >= 1, "the input needs an axis of channels, but is a scalar");
   return {parameter_dtype(call, x, parameter), {call.shape(x)[-1]}};
 }
 
@@ -67,7 +68,8 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   }
   if (call.attrs.has("bits")) types.push_back(bits_of(call, 0));
   if (call.attrs.has("pool")) {
-    ensure(own == 3 && call.attrs.has("activation"), "batch_norm pools what ReLU gives, alone");
+    ensure(own == 3 && call.attrs.has("activation"),
+           "batch_norm pools only after ReLU and without a residual");
     const std::vector<ValueType> pooled = max_pool_types(call.inputs[0], call.attrs);
     types[0] = pooled[0];
     types.insert(types.end(), {pooled[1], pooled[0]});
@@ -75,23 +77,23 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   return types;
 }
 
-// Of a gradient.
+// Whether a gradient node has a residual.
 bool has_residual(const Attrs& attrs) {
   return attrs.has("residual") && attrs.flag("residual");
 }
 
-// (dy, x, mean, variance, gamma[, y][, places, winners][, dy2]): y, or what stands for it, where an
-// activation is fused; the others where the backend reads them (norm.h).
+// (dy, x, mean, variance, gamma[, y][, indices, maxima][, dy2]): y, or its replacement, if an
+// activation is fused; the others if the backend reads them (norm.h).
 std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
   const ValueType channels = channels_of(call, 1, 4);
   ValueType dy = call.inputs[1];
   if (call.attrs.has("pool")) {
     ensure(call.attrs.has("beta") && call.inputs.size() > 7,
-           "batch_norm_grad behind a pooling reads beta, the places and the winners");
+           "batch_norm_grad after pooling reads beta, the argmax indices and the maxima");
     const std::vector<ValueType> pooled = max_pool_types(call.inputs[1], call.attrs);
     dy = pooled[0];
-    require_type(call, 6, pooled[1], "the winners' places");
-    require_type(call, 7, pooled[0], "the winners");
+    require_type(call, 6, pooled[1], "the argmax indices");
+    require_type(call, 7, pooled[0], "the maxima");
   }
   require_type(call, 0, dy, "dy");
   require_channels(call, 1, channels, 2, "the mean");
@@ -124,13 +126,14 @@ std::vector<ValueType> infer_batch_norm_grad(const OpCall& call) {
   return types;
 }
 
-// Kernels need dy no more once a residual's gradient is written, and x where dx is.
+// A kernel no longer needs an element of dy once the residual's gradient is written, nor one of x
+// once dx is.
 std::vector<std::pair<int, int>> in_place_batch_norm_grad(const OpCall& call) {
   if (has_residual(call.attrs) && !call.attrs.has("projection")) return {{0, 3}, {1, 0}, {0, 0}};
   return {{0, 0}};
 }
 
-// By the elements of x: dy has fewer behind a pooling.
+// Counts the elements of x: dy has fewer after pooling.
 Cost cost_batch_norm_grad(const OpCall& call, std::span<const ValueType> outputs) {
   return {10 * static_cast<double>(call.shape(1).elements()), bytes_moved(call, outputs)};
 }
@@ -172,7 +175,7 @@ std::vector<Value> gradient_batch_norm_inference(const GradCall& call) {
   const Value rstd = rsqrt(add(call.inputs[4], call.attrs.real("epsilon")));
   const ReduceOptions over_samples{.axes = leading_axes(dy.shape())};
   const Value factor = mul(gamma, rstd);
-  // An empty list of axes would mean all of them: a lone row of channels has nothing to add up.
+  // An empty list of axes would mean all of them, but a single row of channels has nothing to sum.
   const auto total = [&](Value v) {
     return v.shape().rank() == 1 ? v : reduce_sum(v, over_samples);
   };
@@ -201,7 +204,7 @@ std::vector<ValueType> infer_layer_norm_grad(const OpCall& call) {
   const ValueType rows{channels.dtype, leading_shape(call.shape(1))};
   require_type(call, 0, call.inputs[1], "dy");
   require_type(call, 2, rows, "the mean");
-  require_type(call, 3, rows, "the reciprocal deviation");
+  require_type(call, 3, rows, "the reciprocal standard deviation");
   require_channels(call, 1, channels, 4, "gamma");
   return {call.inputs[1], channels, channels};
 }
@@ -211,6 +214,27 @@ std::vector<Value> gradient_layer_norm(const GradCall& call) {
   const std::array<Value, 5> inputs{call.grads[0], call.inputs[0], call.outputs[1], call.outputs[2],
                                     call.inputs[1]};
   return call.graph.add(Op::LayerNormGrad, inputs);
+}
+
+// Each rank's statistics are its own.
+std::vector<Placement> place_batch_norm(const PlaceCall& call) {
+  return place_samples(call, {.parameters = {1, 2}, .own = {1, 2}});
+}
+
+std::vector<Placement> place_batch_norm_grad(const PlaceCall& call) {
+  return place_samples(call, {.parameters = {4}, .statistics = {2, 3}, .sums = {1, 2}});
+}
+
+std::vector<Placement> place_batch_norm_inference(const PlaceCall& call) {
+  return place_samples(call, {.parameters = {1, 2, 3, 4}});
+}
+
+std::vector<Placement> place_layer_norm(const PlaceCall& call) {
+  return place_samples(call, {.parameters = {1, 2}});
+}
+
+std::vector<Placement> place_layer_norm_grad(const PlaceCall& call) {
+  return place_samples(call, {.parameters = {4}, .sums = {1, 2}});
 }
 
 }  // namespace
@@ -238,14 +262,16 @@ std::vector<OpDef> norm_ops() {
            .infer = infer_batch_norm,
            .gradient = gradient_batch_norm,
            .cost = cost_per_element<7>,
-           .f32_inputs = {1, 2}},
+           .f32_inputs = {1, 2},
+           .place = place_batch_norm},
           {.op = Op::BatchNormGrad,
            .name = "batch_norm_grad",
            .precision = PrecisionRule::Follow,
            .infer = infer_batch_norm_grad,
            .cost = cost_batch_norm_grad,
            .find_in_place = in_place_batch_norm_grad,
-           .f32_inputs = {2, 3, 4}},
+           .f32_inputs = {2, 3, 4},
+           .place = place_batch_norm_grad},
           {.op = Op::BatchNormInference,
            .name = "batch_norm_inference",
            .precision = PrecisionRule::Follow,
@@ -253,20 +279,23 @@ std::vector<OpDef> norm_ops() {
            .gradient = gradient_batch_norm_inference,
            .cost = cost_per_element<2>,
            .in_place = {{0, 0}},
-           .f32_inputs = {1, 2, 3, 4}},
+           .f32_inputs = {1, 2, 3, 4},
+           .place = place_batch_norm_inference},
           {.op = Op::LayerNorm,
            .name = "layer_norm",
            .precision = PrecisionRule::Follow,
            .infer = infer_layer_norm,
            .gradient = gradient_layer_norm,
            .cost = cost_per_element<7>,
-           .f32_inputs = {1, 2}},
+           .f32_inputs = {1, 2},
+           .place = place_layer_norm},
           {.op = Op::LayerNormGrad,
            .name = "layer_norm_grad",
            .precision = PrecisionRule::Follow,
            .infer = infer_layer_norm_grad,
            .cost = cost_per_element<12>,
-           .f32_inputs = {2, 3, 4}}};
+           .f32_inputs = {2, 3, 4},
+           .place = place_layer_norm_grad}};
 }
 
 }  // namespace lockstep

@@ -22,12 +22,12 @@ template <class T>
 T number(std::string_view text) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  ensure(error == std::errc() && end == text.data() + text.size(), "[pointwise] '{}' is no number",
-         text);
+  ensure(error == std::errc() && end == text.data() + text.size(),
+         "[pointwise] '{}' is not a number", text);
   return value;
 }
 
-// What lies before and behind the first such character; all and nothing where there is none.
+// The text before and after the first such character; all of it and nothing if there is none.
 std::pair<std::string_view, std::string_view> cut(std::string_view text, char at) {
   const std::size_t place = text.find(at);
   if (place == std::string_view::npos) return {text, {}};
@@ -95,12 +95,12 @@ PointwiseInstruction parse_instruction(std::string_view text) {
   auto [head, rest] = cut(text, ' ');
   const auto [name, detail] = cut(head, '.');
   const auto op = elementwise_names().find(name);
-  ensure(op != elementwise_names().end(), "[pointwise] '{}' is no elementwise op", name);
+  ensure(op != elementwise_names().end(), "[pointwise] '{}' is not an elementwise op", name);
   PointwiseInstruction instruction{op->second, parse_detail(op->second, detail), {}};
   while (!rest.empty()) {
-    const auto [operand, behind] = cut(rest, ' ');
+    const auto [operand, remaining] = cut(rest, ' ');
     instruction.operands.push_back(parse_operand(operand));
-    rest = behind;
+    rest = remaining;
   }
   return instruction;
 }
@@ -117,7 +117,8 @@ std::vector<ValueType> infer_pointwise(const OpCall& call) {
       require(type.dtype == inputs[i], "operand {} of segment {} is {}, not {}", i, segment,
               type.str(), name_of(inputs[i]));
       require(type.shape.elements() == (form.scalar[i] ? 1 : shape.elements()),
-              "operand {} of segment {} is {}, and the segment {}", i, segment, type.str(), shape);
+              "operand {} of segment {} is {}, but the segment is {}", i, segment, type.str(),
+              shape);
     }
     for (std::size_t i = 0; i < form.results.size(); ++i) {
       require(form.results[i] >= 0 && form.results[i] < std::ssize(form.program),
@@ -135,7 +136,7 @@ std::vector<ValueType> infer_pointwise(const OpCall& call) {
   return outputs;
 }
 
-// An instruction is an operation; inputs are read once, and what is kept is written once.
+// An instruction counts as one operation; inputs are read once, and kept results are written once.
 Cost cost_pointwise(const OpCall& call, std::span<const ValueType> outputs) {
   const PointwiseForm form = read_pointwise(call.attrs, call.inputs.size());
   Cost cost{0, bytes_moved(call, outputs)};
@@ -151,8 +152,8 @@ Cost cost_pointwise(const OpCall& call, std::span<const ValueType> outputs) {
   return cost;
 }
 
-// An element is read before any of its results is written: an output may lie where any input of its
-// segment does that has an element for each of its own.
+// An element is read before any of its results is written, so an output may share memory with any
+// input of its segment that is not a scalar.
 std::vector<std::pair<int, int>> in_place_pointwise(const OpCall& call) {
   const PointwiseForm form = read_pointwise(call.attrs, call.inputs.size());
   std::vector<std::pair<int, int>> pairs;
@@ -224,7 +225,7 @@ std::vector<DType> result_dtypes(const PointwiseProgram& program, std::span<cons
     const bool input = operand.kind == PointwiseOperand::Kind::Input;
     const std::span<const DType> known = input ? inputs : std::span<const DType>(results);
     require(operand.index >= 0 && operand.index < std::ssize(known),
-            "instruction {} reads {}, of which there are {}", results.size(),
+            "instruction {} reads {}, but there are only {}", results.size(),
             print_operand(operand), known.size());
     return known[static_cast<std::size_t>(operand.index)];
   };
@@ -269,7 +270,7 @@ PointwiseForm read_pointwise(const Attrs& attrs, std::size_t inputs) {
   }
   form.results = attrs.ints("results");
   form.targets = attrs.has("targets") ? attrs.ints("targets") : Ints(form.results.size(), -1);
-  ensure(form.targets.size() == form.results.size(), "[pointwise] {} targets of {} results",
+  ensure(form.targets.size() == form.results.size(), "[pointwise] {} targets for {} results",
          form.targets.size(), form.results.size());
   for (const std::int64_t target : form.targets) {
     ensure(target < std::ssize(form.scalar), "[pointwise] there is no operand {}", target);

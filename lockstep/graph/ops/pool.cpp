@@ -1,5 +1,6 @@
 #include "lockstep/graph/ops/pool.h"
 
+#include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/rules.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ Shape pool_shape(const Shape& x, const Attrs& attrs) {
     const std::int64_t stride = attrs.ints("strides")[at];
     const std::int64_t before = attrs.ints("padding")[2 * at];
     const std::int64_t after = attrs.ints("padding")[2 * at + 1];
-    require(window >= 1 && stride >= 1, "window {} and stride {} must be 1 at least", window,
+    require(window >= 1 && stride >= 1, "window {} and stride {} must be at least 1", window,
             stride);
     require(before >= 0 && after >= 0 && before < window && after < window,
             "padding {} and {} must be at least 0 and less than the window, {}", before, after,
@@ -63,7 +64,7 @@ std::vector<ValueType> infer_grad(const OpCall& call) {
 }
 
 std::vector<ValueType> infer_max_pool_grad(const OpCall& call) {
-  require_type(call, 1, {index_dtype(call.attrs), call.shape(0)}, "the winners' places");
+  require_type(call, 1, {index_dtype(call.attrs), call.shape(0)}, "the argmax indices");
   return infer_grad(call);
 }
 
@@ -93,6 +94,10 @@ Cost cost_avg_pool_grad(const OpCall& call, std::span<const ValueType> outputs) 
           bytes_moved(call, outputs)};
 }
 
+std::vector<Placement> place_pool(const PlaceCall& call) {
+  return place_images(call);
+}
+
 }  // namespace
 
 Value max_pool(Value x, PoolOptions options) {
@@ -114,23 +119,27 @@ std::vector<OpDef> pool_ops() {
            .precision = PrecisionRule::Follow,
            .infer = infer_max_pool,
            .gradient = gradient_max_pool,
-           .cost = cost_pool},
+           .cost = cost_pool,
+           .place = place_pool},
           {.op = Op::MaxPoolGrad,
            .name = "max_pool_grad",
            .precision = PrecisionRule::Follow,
            .infer = infer_max_pool_grad,
-           .cost = cost_per_element<1>},
+           .cost = cost_per_element<1>,
+           .place = place_pool},
           {.op = Op::AvgPool,
            .name = "avg_pool",
            .precision = PrecisionRule::Follow,
            .infer = infer_avg_pool,
            .gradient = gradient_avg_pool,
-           .cost = cost_pool},
+           .cost = cost_pool,
+           .place = place_pool},
           {.op = Op::AvgPoolGrad,
            .name = "avg_pool_grad",
            .precision = PrecisionRule::Follow,
            .infer = infer_grad,
-           .cost = cost_avg_pool_grad}};
+           .cost = cost_avg_pool_grad,
+           .place = place_pool}};
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Windows over (N, H, W, C) images.
+// Pooling over windows of (N, H, W, C) images.
 #pragma once
 
 #include <array>
@@ -13,17 +13,17 @@ struct PoolOptions {
   Padding padding = {0, 0, 0, 0};
 };
 
-// The largest element of each window; padding never wins. A node with two outputs: the result, and
-// for each of its elements the place in the window (row * width + column) that won, first among
-// equals (u8, or i32 for windows of more than 255), which the gradient reads.
+// The largest element of each window; padding does not count. The node has two outputs: the result,
+// and the argmax indices, which the gradient reads. An index is the position in the window (row *
+// width + column) of its first largest element (u8, or i32 for windows of more than 255 elements).
 //
-// An extra that a backend may offer: batch_norm, that a batch norm with ReLU pools its own result
+// An extra that a backend may offer: batch_norm, where a batch norm with ReLU pools its own result
 // (ops/norm.h), and the image between them is never written.
 Value max_pool(Value x, PoolOptions options = {});
 // The mean over each window; padding does not count.
 Value avg_pool(Value x, PoolOptions options = {});
 
-// The types of max_pool's results from an image, by the node's attributes.
+// The types of max_pool's outputs for an image, given the node's attributes.
 std::vector<ValueType> max_pool_types(const ValueType& image, const Attrs& attrs);
 
 }  // namespace lockstep

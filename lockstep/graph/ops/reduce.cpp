@@ -5,13 +5,14 @@
 #include "lockstep/base/error.h"
 #include "lockstep/graph/op_def.h"
 #include "lockstep/graph/ops/elementwise.h"
+#include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/shape.h"
 
 namespace lockstep {
 namespace {
 
-// The axes counted from the front, rising; all of them for an empty list. What is outside the shape
-// stays as it is, for the shape rule to refuse.
+// The axes as non-negative numbers in ascending order; all axes for an empty list. An axis outside
+// the shape stays as it is, for the shape rule to reject.
 Ints wrap_axes(const Shape& shape, Ints axes) {
   if (axes.empty()) {
     for (int axis = 0; axis < shape.rank(); ++axis) axes.push_back(axis);
@@ -81,8 +82,8 @@ std::vector<Value> grad_mean(const GradCall& c) {
   const Shape shape = c.inputs[0].shape();
   const auto from = static_cast<double>(shape.elements());
   const auto to = static_cast<double>(c.outputs[0].shape().elements());
-  const Value share = c.grads[0] * (from > 0 ? to / from : 0.0);
-  return {broadcast_to(keep_axes(c, share), shape)};
+  const Value scaled = c.grads[0] * (from > 0 ? to / from : 0.0);
+  return {broadcast_to(keep_axes(c, scaled), shape)};
 }
 
 std::vector<Value> grad_max(const GradCall& c) {
@@ -99,6 +100,49 @@ Cost cost(const OpCall& call, std::span<const ValueType> outputs) {
   return {.flops = read,
           .bytes = read * static_cast<double>(size_of(call.dtype(0))) +
                    written * static_cast<double>(size_of(outputs[0].dtype))};
+}
+
+// Where the dimension of a slice is in the result; none where it was reduced.
+std::optional<int> dim_left(const PlaceCall& call, const Ints& axes, bool keepdims) {
+  const int dim = call.inputs[0].dim;
+  if (std::ranges::find(axes, dim) != axes.end()) return std::nullopt;
+  const auto before = std::ranges::count_if(axes, [&](std::int64_t axis) { return axis < dim; });
+  return keepdims ? dim : dim - static_cast<int>(before);
+}
+
+// Over the samples of all ranks a sum is a sum of sums, a maximum the largest of them. `merges`:
+// what the result is to be reduced by, where the op has it; `linear`: partial sums stay such.
+std::vector<Placement> place_reduction(const PlaceCall& call, const Ints& axes, bool keepdims,
+                                       std::optional<Placement::Reduction> merges, bool linear) {
+  if (const auto settled = place_settled(call)) return *settled;
+  const Placement& x = call.inputs[0];
+  if (x.is_partial()) {
+    const bool kept = x == Placement::partial() ? linear : merges == x.reduction;
+    return kept ? call.all(x) : place_own(call);
+  }
+  if (const std::optional<int> dim = dim_left(call, axes, keepdims)) {
+    return call.all(Placement::sharded(*dim));
+  }
+  return merges ? call.all(Placement::partial(*merges)) : place_own(call);
+}
+
+std::vector<Placement> place_sum(const PlaceCall& call) {
+  return place_reduction(call, call.attrs().ints("axes"), call.attrs().flag("keepdims"),
+                         Placement::Reduction::Sum, true);
+}
+
+// Ranks may have different numbers of samples: the mean over them is each rank's own.
+std::vector<Placement> place_mean(const PlaceCall& call) {
+  return place_reduction(call, call.attrs().ints("axes"), call.attrs().flag("keepdims"), {}, true);
+}
+
+std::vector<Placement> place_max(const PlaceCall& call) {
+  return place_reduction(call, call.attrs().ints("axes"), call.attrs().flag("keepdims"),
+                         Placement::Reduction::Max, false);
+}
+
+std::vector<Placement> place_argmax(const PlaceCall& call) {
+  return place_reduction(call, {call.attrs().integer("axis")}, false, {}, false);
 }
 
 Value reduction(Op op, Value x, ReduceOptions options) {
@@ -127,7 +171,7 @@ Value argmax(Value x, int axis) {
 
 Value sum_to(Value x, const Shape& shape) {
   if (x.shape() == shape) return x;
-  const Shape target = shape;  // `shape` may lie in the graph, which is about to grow
+  const Shape target = shape;  // `shape` may refer into the graph, which is about to grow
   const int extra = x.shape().rank() - target.rank();
   ensure(extra >= 0, "a value of shape {} was not broadcast from {}", x.shape(), target);
   Ints axes;
@@ -139,12 +183,17 @@ Value sum_to(Value x, const Shape& shape) {
 }
 
 std::vector<OpDef> reduce_ops() {
-  return {
+  std::vector<OpDef> defs = {
       {Op::ReduceSum, "reduce_sum", PrecisionRule::Full, infer_reduction, grad_sum, cost},
       {Op::ReduceMean, "reduce_mean", PrecisionRule::Follow, infer_mean, grad_mean, cost},
       {Op::ReduceMax, "reduce_max", PrecisionRule::Follow, infer_reduction, grad_max, cost},
       {Op::ArgMax, "argmax", PrecisionRule::Full, infer_argmax, nullptr, cost},
   };
+  defs[0].place = place_sum;
+  defs[1].place = place_mean;
+  defs[2].place = place_max;
+  defs[3].place = place_argmax;
+  return defs;
 }
 
 }  // namespace lockstep

@@ -12,10 +12,10 @@ struct ReduceOptions {
 
 Value reduce_sum(Value x, ReduceOptions options = {});
 Value reduce_mean(Value x, ReduceOptions options = {});
-// The gradient goes to the largest elements, shared equally where there are several.
+// The gradient goes to the largest elements, split equally if there are several.
 Value reduce_max(Value x, ReduceOptions options = {});
-// Index (i64) of the first largest element along an axis, which disappears. A NaN is larger than
-// nothing, so that it wins only where there is nothing else: then it is index 0.
+// Index (i64) of the first largest element along an axis, which is removed. NaN is never the
+// largest; if there is nothing but NaN, the index is 0.
 Value argmax(Value x, int axis = -1);
 
 // Sums x over the axes along which `shape` was broadcast to x's shape: the gradient of

@@ -1,4 +1,4 @@
-// Remarks: sentences for the user about a step, left in its graph by whoever traces it.
+// Remarks: sentences for the user about a step, left in its graph by the code that traces it.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// The same value; its node carries the sentence. (A cast to the dtype it has, which mixed precision
-// reads as full_precision and the dead code pass takes out.)
+// The same value, from a node with the sentence. (A cast to the dtype that it already has, which
+// mixed precision treats as full_precision and the dead code pass removes.)
 Value with_remark(Value x, std::string sentence);
 
 // The sentences in a graph as it was traced, each once.

@@ -1,4 +1,4 @@
-// What the rules of several op families share.
+// Helpers for the rules of several op families.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ inline double bytes_moved(const OpCall& call, std::span<const ValueType> outputs
   return bytes;
 }
 
-// A cost of so many operations for each element of input 0.
+// A cost of kFlopsPerElement operations per element of input 0.
 template <int kFlopsPerElement>
 Cost cost_per_element(const OpCall& call, std::span<const ValueType> outputs) {
   return {kFlopsPerElement * static_cast<double>(call.shape(0).elements()),
@@ -43,25 +43,26 @@ inline bool has_activation(std::string_view kind) {
   return !kind.empty() && kind != "linear";
 }
 
-// Adds a fused activation to a node's attributes, where there is one.
+// Adds a fused activation to a node's attributes, if there is one.
 inline void set_activation(Attrs& attrs, const std::string& kind, double alpha) {
   if (!has_activation(kind)) return;
   attrs.set("activation", kind);
   attrs.set("alpha", alpha);
 }
 
-// The gradient of what a node's fused activation was applied to. Only the output is at hand.
+// The gradient of the value that a node's fused activation was applied to. Only the activation's
+// output is available.
 inline Value gradient_before_activation(const GradCall& call) {
   const std::string kind = call.attrs.text_or_empty("activation");
   if (!has_activation(kind)) return call.grads[0];
   require(activation_grad_uses_output(kind),
-          "the gradient of a fused {} needs the activation's input; apply it as a node of its own",
+          "the gradient of a fused {} needs the activation's input; apply it as a separate node",
           kind);
   const double alpha = call.attrs.has("alpha") ? call.attrs.real("alpha") : 0.2;
   return activation_grad(call.grads[0], call.outputs[0], kind, alpha);
 }
 
-// The axes of a shape but the last.
+// All axes of a shape except the last.
 inline Ints leading_axes(const Shape& shape) {
   Ints axes;
   for (int axis = 0; axis + 1 < shape.rank(); ++axis) axes.push_back(axis);

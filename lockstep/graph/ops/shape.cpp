@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/op_def.h"
+#include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/reduce.h"
 
 namespace lockstep {
@@ -18,8 +19,7 @@ std::size_t at(std::int64_t axis) {
   return static_cast<std::size_t>(axis);
 }
 
-// A negative axis counted from the front; what is outside the shape is for the shape rule to
-// refuse.
+// A negative axis counted from the front; the shape rule rejects what is outside the shape.
 std::int64_t wrap_axis(const Shape& shape, std::int64_t axis) {
   return axis < 0 && axis >= -shape.rank() ? axis + shape.rank() : axis;
 }
@@ -48,12 +48,13 @@ std::vector<ValueType> infer_reshape(const OpCall& call) {
   Ints dims = call.attrs.ints("shape");
   const auto open = std::find(dims.begin(), dims.end(), -1);
   if (open != dims.end()) {
-    const std::string wish = fmt::format("[{}]", fmt::join(dims, ", "));
+    const std::string requested = fmt::format("[{}]", fmt::join(dims, ", "));
     *open = 1;
     require(std::find(dims.begin(), dims.end(), -1) == dims.end(),
-            "only one extent of {} may be -1", wish);
+            "only one extent of {} may be -1", requested);
     const std::int64_t known = Shape(dims).elements();
-    require(known > 0 && from.elements() % known == 0, "{} cannot be reshaped to {}", from, wish);
+    require(known > 0 && from.elements() % known == 0, "{} cannot be reshaped to {}", from,
+            requested);
     *open = from.elements() / known;
   }
   Shape to(std::move(dims));
@@ -86,8 +87,7 @@ std::vector<ValueType> infer_concat(const OpCall& call) {
   for (const ValueType& input : call.inputs) {
     const bool fits = input.dtype == first.dtype && input.shape.rank() == first.shape.rank() &&
                       input.shape.with(a, 0) == first.shape.with(a, 0);
-    require(fits, "values differ elsewhere than on axis {}: {} and {}", axis, first.str(),
-            input.str());
+    require(fits, "values differ in more than axis {}: {} and {}", axis, first.str(), input.str());
     extent += input.shape[a];
   }
   return {{first.dtype, first.shape.with(a, extent)}};
@@ -119,7 +119,7 @@ std::vector<ValueType> infer_slice(const OpCall& call) {
   for (int axis = 0; axis < from.rank(); ++axis) {
     require(begin[at(axis)] >= 0 && size[at(axis)] >= 0 &&
                 begin[at(axis)] <= from[axis] - size[at(axis)],
-            "begin [{}] with size [{}] leaves {}", fmt::join(begin, ", "), fmt::join(size, ", "),
+            "begin [{}] with size [{}] exceeds {}", fmt::join(begin, ", "), fmt::join(size, ", "),
             from);
   }
   return {{call.dtype(0), Shape(size)}};
@@ -177,7 +177,8 @@ std::vector<ValueType> infer_gather_grad(const OpCall& call) {
   return {{call.dtype(0), Shape(std::move(dims))}};
 }
 
-// Gradient rules. Shapes are copied before nodes are added: they lie in the graph, which grows.
+// Gradient rules. Shapes are copied before nodes are added: they are stored in the graph, which
+// grows.
 
 std::vector<Value> grad_reshape(const GradCall& c) {
   return {reshape(c.grads[0], c.inputs[0].shape())};
@@ -236,7 +237,8 @@ std::vector<Value> grad_gather_grad(const GradCall& c) {
   return {gather(c.grads[0], c.inputs[1]), Value()};
 }
 
-// The bytes that move: of a gather and its gradient, the rows that are named, not the whole table.
+// A gather moves only the rows that are indexed, not the whole table; its gradient also zeroes the
+// table.
 Cost cost_gather(const OpCall& call, std::span<const ValueType> outputs) {
   const auto moved = static_cast<double>(outputs[0].shape.elements());
   return {.flops = 0,
@@ -250,6 +252,109 @@ Cost cost_gather_grad(const OpCall& call, std::span<const ValueType> outputs) {
   const auto table = static_cast<double>(outputs[0].shape.elements());
   return {.flops = added,
           .bytes = (3 * added + table) * static_cast<double>(size_of(outputs[0].dtype))};
+}
+
+// Ops that only move elements keep what is Partial; `place_slice` says what becomes of a slice.
+template <class F>
+std::vector<Placement> place_moved(const PlaceCall& call, F&& place_slice) {
+  const bool sums = std::ranges::all_of(
+      call.inputs, [&](const Placement& p) { return p.is_partial() && p == call.inputs[0]; });
+  if (sums) return call.all(call.inputs[0]);
+  if (const auto settled = place_settled(call)) return *settled;
+  std::optional<int> dim;
+  for (const Placement& p : call.inputs) {
+    if (p.is_partial() || (dim && p.is_sharded() && p.dim != *dim)) return place_own(call);
+    if (p.is_sharded()) dim = p.dim;
+  }
+  return place_slice(*dim);
+}
+
+std::int64_t elements_before(const Shape& shape, int dim) {
+  std::int64_t elements = 1;
+  for (int axis = 0; axis < dim; ++axis) elements *= shape[axis];
+  return elements;
+}
+
+// A slice stays one where its dimension does. Slices along the first dimension lie one after the
+// other in memory, whatever it is merged with or split into.
+std::vector<Placement> place_reshape(const PlaceCall& call) {
+  return place_moved(call, [&](int dim) {
+    const Shape& from = call.shape(0);
+    const Shape& to = call.output(0);
+    const std::int64_t before = elements_before(from, dim);
+    for (int axis = 0; axis < to.rank(); ++axis) {
+      if (elements_before(to, axis) == before && to[axis] == from[dim]) {
+        return call.all(Placement::sharded(axis));
+      }
+    }
+    for (int axis = 0; before == 1 && axis < to.rank(); ++axis) {
+      if (to[axis] == 1) continue;
+      const std::int64_t larger = std::max(to[axis], from[dim]);
+      const std::int64_t smaller = std::min(to[axis], from[dim]);
+      if (smaller > 0 && larger % smaller == 0) return call.all(Placement::sharded(axis));
+      break;
+    }
+    return place_own(call);
+  });
+}
+
+std::vector<Placement> place_transpose(const PlaceCall& call) {
+  return place_moved(call, [&](int dim) {
+    const Ints& permutation = call.attrs().ints("permutation");
+    const auto found = std::ranges::find(permutation, dim);
+    return call.all(Placement::sharded(static_cast<int>(found - permutation.begin())));
+  });
+}
+
+// Along the dimension of the slices, joining or cutting is each rank's own affair.
+std::vector<Placement> place_along_axis(const PlaceCall& call) {
+  return place_moved(call, [&](int dim) {
+    return dim == call.attrs().integer("axis") ? place_own(call)
+                                               : call.all(Placement::sharded(dim));
+  });
+}
+
+std::vector<Placement> place_slice(const PlaceCall& call) {
+  return place_moved(call, [&](int dim) {
+    const bool whole = call.output(0)[dim] == call.shape(0)[dim];
+    return whole ? call.all(Placement::sharded(dim)) : place_own(call);
+  });
+}
+
+std::vector<Placement> place_pad(const PlaceCall& call) {
+  const bool zeros = call.attrs().real("value") == 0.0;
+  if (call.inputs[0].is_partial() && !zeros) return place_own(call);
+  return place_slice(call);
+}
+
+std::vector<Placement> place_broadcast_to(const PlaceCall& call) {
+  return place_moved(call, [&](int dim) {
+    return call.all(Placement::sharded(dim + call.output(0).rank() - call.shape(0).rank()));
+  });
+}
+
+std::vector<Placement> place_one_hot(const PlaceCall& call) {
+  if (const auto settled = place_settled(call)) return *settled;
+  return call.inputs[0].is_partial() ? place_own(call) : call.all(call.inputs[0]);
+}
+
+std::vector<Placement> place_gather(const PlaceCall& call) {
+  if (const auto settled = place_settled(call)) return *settled;
+  const Placement& table = call.inputs[0];
+  const Placement& indices = call.inputs[1];
+  if (table.is_replicated() && indices.is_sharded()) return call.all(indices);
+  if (table == Placement::partial() && indices.is_replicated()) return call.all(table);
+  return place_own(call);
+}
+
+// Adds up over the indices: a slice of them gives a summand.
+std::vector<Placement> place_gather_grad(const PlaceCall& call) {
+  if (const auto settled = place_settled(call)) return *settled;
+  const Placement& dy = call.inputs[0];
+  const Placement& indices = call.inputs[1];
+  const bool same = indices.is_sharded() && (dy == indices || dy.is_replicated());
+  const bool sums = dy == Placement::partial() && indices.is_replicated();
+  return same || sums ? call.all(Placement::partial()) : place_own(call);
 }
 
 }  // namespace
@@ -307,7 +412,7 @@ Value gather_grad(Value dy, Value indices, std::int64_t rows) {
 }
 
 std::vector<OpDef> shape_ops() {
-  return {
+  std::vector<OpDef> defs = {
       {.op = Op::Reshape,
        .name = "reshape",
        .precision = PrecisionRule::Follow,
@@ -326,6 +431,11 @@ std::vector<OpDef> shape_ops() {
       {Op::GatherGrad, "gather_grad", PrecisionRule::Full, infer_gather_grad, grad_gather_grad,
        cost_gather_grad},
   };
+  constexpr decltype(OpDef::place) kRules[] = {
+      place_reshape, place_transpose,    place_along_axis, place_along_axis, place_slice,
+      place_pad,     place_broadcast_to, place_one_hot,    place_gather,     place_gather_grad};
+  for (std::size_t i = 0; i < defs.size(); ++i) defs[i].place = kRules[i];
+  return defs;
 }
 
 }  // namespace lockstep

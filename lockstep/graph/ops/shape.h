@@ -1,11 +1,11 @@
-// Ops that move elements about.
+// Ops that rearrange elements.
 #pragma once
 
 #include "lockstep/graph/graph.h"
 
 namespace lockstep {
 
-// One extent may be -1: what is left. A view: costs nothing.
+// One extent may be -1 and is inferred. A view, which costs nothing.
 Value reshape(Value x, Ints shape);
 inline Value reshape(Value x, const Shape& shape) {
   return reshape(x, Ints(shape.dims().begin(), shape.dims().end()));
@@ -16,14 +16,15 @@ inline Value reshape(Value x, std::initializer_list<std::int64_t> shape) {
 // Output axis i is input axis permutation[i].
 Value transpose(Value x, Ints permutation);
 Value concat(std::span<const Value> values, int axis);
-// Pieces of these sizes along an axis; the sizes add up to its extent.
+// Slices of these sizes along an axis; the sizes must add up to its extent.
 std::vector<Value> split(Value x, Ints sizes, int axis);
 // Elements [begin, begin + size) of every axis; a size of -1 means up to the end.
 Value slice(Value x, Ints begin, Ints size);
-// `before` and `after` elements of `value` on each axis.
+// Adds `before` and `after` elements of `value` on each axis.
 Value pad(Value x, Ints before, Ints after, double value = 0.0);
 Value broadcast_to(Value x, const Shape& shape);
-// (…) of integers → (…, depth) with 1 where the class is, else 0; out-of-range classes give zeros.
+// (…) of integers → (…, depth) with 1 at the class and 0 elsewhere; out-of-range classes give
+// zeros.
 Value one_hot(Value indices, std::int64_t depth, DType dtype = DType::F32);
 // Rows of a (rows, …) table for (…) integer indices: an embedding. An index outside the table is a
 // DataError when the step runs.

@@ -1,5 +1,6 @@
 #include "lockstep/graph/ops/softmax.h"
 
+#include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/rules.h"
 #include "lockstep/graph/ops/shape.h"
@@ -9,7 +10,7 @@ namespace {
 
 std::vector<ValueType> infer_softmax(const OpCall& call) {
   require_floating(call, 0, "the input");
-  require(call.shape(0).rank() >= 1, "the input needs an axis of classes, and is a scalar");
+  require(call.shape(0).rank() >= 1, "the input needs an axis of classes, but is a scalar");
   require(call.shape(0)[-1] > 0, "the last axis of {} is empty", call.shape(0));
   return {call.inputs[0]};
 }
@@ -28,7 +29,7 @@ void require_classes(const OpCall& call, std::size_t labels, const Shape& logits
   require(dtype == DType::U8 || dtype == DType::I32 || dtype == DType::I64,
           "labels must be u8, i32 or i64, not {}", call.inputs[labels].str());
   require(call.shape(labels) == leading_shape(logits),
-          "labels {} do not fit logits {}: there must be one label a row, {}", call.shape(labels),
+          "labels {} do not fit logits {}: there must be one label per row, {}", call.shape(labels),
           logits, leading_shape(logits));
 }
 
@@ -64,7 +65,7 @@ std::vector<ValueType> infer_cross_entropy_grad(const OpCall& call) {
 }
 
 std::vector<Value> gradient_sparse_cross_entropy(const GradCall& call) {
-  ensure(!call.grads[1].defined(), "the softmax of a cross entropy is for its gradient alone");
+  ensure(!call.grads[1].defined(), "the softmax of a cross entropy is only for its gradient");
   std::vector<Value> grads(2);
   grads[0] =
       call.graph.add1(Op::SparseCrossEntropyGrad, {call.grads[0], call.outputs[1], call.inputs[1]});
@@ -72,7 +73,7 @@ std::vector<Value> gradient_sparse_cross_entropy(const GradCall& call) {
 }
 
 std::vector<Value> gradient_cross_entropy(const GradCall& call) {
-  ensure(!call.grads[1].defined(), "the softmax of a cross entropy is for its gradient alone");
+  ensure(!call.grads[1].defined(), "the softmax of a cross entropy is only for its gradient");
   const Value logits = call.inputs[0];
   std::vector<Value> grads(2);
   if (call.needed[0]) {
@@ -85,6 +86,11 @@ std::vector<Value> gradient_cross_entropy(const GradCall& call) {
     grads[1] = neg(mul(reshape(call.grads[0], column), log_softmax(logits)));
   }
   return grads;
+}
+
+// Over the last axis, the classes.
+std::vector<Placement> place_classes(const PlaceCall& call) {
+  return place_samples(call, {.last_dims = 1});
 }
 
 }  // namespace
@@ -116,31 +122,37 @@ std::vector<OpDef> softmax_ops() {
            .infer = infer_softmax,
            .gradient = gradient_softmax,
            .cost = cost_per_element<10>,
-           .in_place = {{0, 0}}},
+           .in_place = {{0, 0}},
+           .place = place_classes},
           {.op = Op::SoftmaxGrad,
            .name = "softmax_grad",
            .infer = infer_softmax_grad,
            .cost = cost_per_element<4>,
-           .in_place = {{0, 0}, {1, 0}}},
+           .in_place = {{0, 0}, {1, 0}},
+           .place = place_classes},
           {.op = Op::SparseCrossEntropy,
            .name = "sparse_cross_entropy",
            .infer = infer_sparse_cross_entropy,
            .gradient = gradient_sparse_cross_entropy,
            .cost = cost_per_element<10>,
-           .in_place = {{0, 1}}},
+           .in_place = {{0, 1}},
+           .place = place_classes},
           {.op = Op::SparseCrossEntropyGrad,
            .name = "sparse_cross_entropy_grad",
            .infer = infer_sparse_cross_entropy_grad,
-           .in_place = {{1, 0}}},
+           .in_place = {{1, 0}},
+           .place = place_classes},
           {.op = Op::CrossEntropy,
            .name = "cross_entropy",
            .infer = infer_cross_entropy,
            .gradient = gradient_cross_entropy,
-           .cost = cost_per_element<12>},
+           .cost = cost_per_element<12>,
+           .place = place_classes},
           {.op = Op::CrossEntropyGrad,
            .name = "cross_entropy_grad",
            .infer = infer_cross_entropy_grad,
-           .in_place = {{1, 0}}}};
+           .in_place = {{1, 0}},
+           .place = place_classes}};
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/rules.h"
 
 namespace lockstep {
@@ -14,7 +15,7 @@ bool set_and_positive(const Attrs& attrs, std::string_view name) {
   return attrs.has(name) && attrs.real(name) > 0;
 }
 
-// How many slots a rule keeps for each parameter.
+// How many slots a rule keeps per parameter.
 std::int64_t slots_of(const std::string& rule, const Attrs& attrs) {
   if (rule == "sgd") return set_and_positive(attrs, "momentum") ? 1 : 0;
   if (rule == "rmsprop") {
@@ -24,7 +25,14 @@ std::int64_t slots_of(const std::string& rule, const Attrs& attrs) {
   if (rule == "adam" || rule == "adamw" || rule == "lamb") return 2;
   if (rule == "adagrad" || rule == "lars") return 1;
   fail<UsageError>(
-      "{} is no update rule; there are: sgd, adam, adamw, rmsprop, adagrad, lars, lamb", rule);
+      "there is no update rule called {}; there are: sgd, adam, adamw, rmsprop, adagrad, lars, "
+      "lamb",
+      rule);
+}
+
+// Whether parameters are slices that come out as values, instead of variables changed in place.
+bool updates_slices(const Attrs& attrs) {
+  return attrs.has(kOfSlices);
 }
 
 std::vector<ValueType> infer_update(const OpCall& call) {
@@ -50,10 +58,55 @@ std::vector<ValueType> infer_update(const OpCall& call) {
               list == 1 ? "gradient" : "slot", other.str());
     }
   }
-  return {};
+  if (!updates_slices(call.attrs)) return {};
+  const auto parameters = call.inputs.subspan(kScalars, count);
+  return {parameters.begin(), parameters.end()};
 }
 
-// Reads all, writes parameters and slots; about a dozen operations an element.
+// Of slices, which are values: they are updated where they lie.
+std::vector<std::pair<int, int>> in_place_update(const OpCall& call) {
+  std::vector<std::pair<int, int>> pairs;
+  if (!updates_slices(call.attrs)) return pairs;
+  for (int i = 0; i < static_cast<int>(call.attrs.integer("count")); ++i) {
+    pairs.emplace_back(static_cast<int>(kScalars) + i, i);
+  }
+  return pairs;
+}
+
+// Parameters and slots of all ranks change alike, by the same gradients; or every rank updates its
+// own slices. Slots may be slices where nothing else is: the pass Bucket then writes the update of
+// slices.
+std::vector<Placement> place_update(const PlaceCall& call) {
+  const auto count = static_cast<std::size_t>(call.attrs().integer("count"));
+  const Placement wanted = updates_slices(call.attrs()) ? Placement::sharded_flat() : Placement();
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const Placement& placement = call.inputs[i];
+    if (i < kScalars) {
+      constexpr const char* kNames[] = {"rate", "scale of the gradients", "number of the step"};
+      require(placement.is_replicated(),
+              "the {} is {} on axis {}: it must be the same on all ranks; add it up first "
+              "(all_reduce)",
+              kNames[i], placement.str(), call.axis);
+      continue;
+    }
+    const std::size_t list = (i - kScalars) / count;
+    if (placement == wanted || (list > 1 && placement.is_flat())) continue;
+    const std::string& parameter =
+        call.graph.producer(call.node.inputs[kScalars + (i - kScalars) % count]).name;
+    fail<UsageError>(
+        "the {} of {} is {} on axis {}, not {}: {}",
+        list == 0   ? "value"
+        : list == 1 ? "gradient"
+                    : "slot",
+        parameter, placement.str(), call.axis, wanted.str(),
+        list == 1
+            ? "add it up over the ranks first, as Optimizer::apply does (all_reduce_gradients)"
+            : "parameters and slots must lie on the ranks as the update reads them");
+  }
+  return call.all(wanted);
+}
+
+// Reads everything, writes parameters and slots; about a dozen operations per element.
 Cost cost_update(const OpCall& call, std::span<const ValueType> outputs) {
   const auto count = static_cast<std::size_t>(call.attrs.integer("count"));
   const auto slots = static_cast<double>(call.attrs.integer("slots"));
@@ -81,6 +134,11 @@ Cost cost_global_norm(const OpCall& call, std::span<const ValueType> outputs) {
     elements += static_cast<double>(type.shape.elements());
   }
   return {2 * elements, bytes_moved(call, outputs)};
+}
+
+std::vector<Placement> place_global_norm(const PlaceCall& call) {
+  const auto settled = place_settled(call);
+  return settled ? *settled : place_own(call);
 }
 
 }  // namespace
@@ -117,11 +175,14 @@ std::vector<OpDef> update_ops() {
            .name = "update",
            .infer = infer_update,
            .cost = cost_update,
-           .effect = true},
+           .find_in_place = in_place_update,
+           .effect = true,
+           .place = place_update},
           {.op = Op::GlobalNorm,
            .name = "global_norm",
            .infer = infer_global_norm,
-           .cost = cost_global_norm}};
+           .cost = cost_global_norm,
+           .place = place_global_norm}};
 }
 
 }  // namespace lockstep

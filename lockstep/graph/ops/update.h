@@ -1,5 +1,5 @@
-// Ops over lists of parameters. The planner lays the gradients of one node side by side, the State
-// does the same for parameters and slots, so that a kernel runs one sweep over flat memory.
+// Ops over lists of parameters. The planner stores the gradients of one node contiguously, and the
+// State does the same for parameters and slots, so that a kernel makes one pass over flat memory.
 #pragma once
 
 #include <string>
@@ -13,30 +13,30 @@ namespace lockstep {
 // new values after the step. No outputs.
 //
 // Gradients are sums over examples; `scale` (f32 scalar) turns them into what the rule sees: one
-// over the weight of the global batch, times the factor of clipping where there is one. With g =
-// gradient * scale, t = step (i64 scalar: the number of this one, from 1), r = rate (f32 scalar):
+// over the weight of the global batch, times the clipping factor if there is one. With g = gradient
+// * scale, t = step (i64 scalar, counted from 1), r = rate (f32 scalar):
 //
-//   sgd      {momentum, nesterov}            slots: v where momentum > 0
+//   sgd      {momentum, nesterov}            slots: v if momentum > 0
 //            v = momentum * v - r * g;  p += nesterov ? momentum * v - r * g : v   (Keras)
 //   adam     {beta_1, beta_2, epsilon}       slots: m, v
 //            m += (g - m)(1 - beta_1);  v += (g² - v)(1 - beta_2)
 //            p -= r * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon)   (Keras)
 //   adamw    adam, and before it p -= r * weight_decay * p
 //   rmsprop  {rho, momentum, epsilon, centered}   slots: v, then momentum's, then centered's mean
-//            v = rho v + (1 - rho) g²;  d = v - mean² where centered
+//            v = rho v + (1 - rho) g²;  d = v - mean² if centered
 //            step = r * g / sqrt(d + epsilon);  m = momentum * m + step; p -= m   (Keras)
 //   adagrad  {epsilon}                       slots: a (starts at initial_accumulator_value)
 //            a += g²;  p -= r * g / sqrt(a + epsilon)
 //   lars     {momentum, weight_decay, trust, epsilon}   slots: v
-//            per parameter: local = trust * |p| / (|g| + weight_decay * |p| + epsilon), 1 where |p|
+//            per parameter: local = trust * |p| / (|g| + weight_decay * |p| + epsilon), 1 if |p|
 //            or |g| is 0;  v = momentum * v + local * r * (g + weight_decay * p);  p -= v
 //   lamb     {beta_1, beta_2, epsilon, weight_decay}    slots: m, v
 //            per parameter: u = m̂ / (sqrt(v̂) + epsilon) + weight_decay * p;
-//            p -= r * (|p| / |u|, 1 where either is 0) * u
+//            p -= r * (|p| / |u|, 1 if either is 0) * u
 //
-// All rules but lars and lamb take weight_decay too where it is not 0 (decoupled: p -= r *
-// weight_decay * p before the rule), and clip_value (each |g| at most that) where it is there;
-// clip_norm (the norm of each parameter's g at most that) for any rule.
+// All rules except lars and lamb also take weight_decay if it is not 0 (decoupled: p -= r *
+// weight_decay * p before the rule), and clip_value (the limit of each |g|) if it is set. All rules
+// take clip_norm (the limit of the norm of each parameter's g).
 //
 // A scale of 0 (an empty global batch, a step to be skipped) changes nothing: parameters and slots
 // keep their bits, whatever the gradients hold.
@@ -48,6 +48,11 @@ struct UpdateInputs {
   std::vector<Value> gradients;
   std::vector<std::vector<Value>> slots;  // slots[s][parameter]
 };
+// The attribute of an update of slices: each rank has its own slices of parameters, gradients and
+// slots (Sharded(flat)), each with one dimension. Its parameters are values, and their new values
+// are the node's outputs, computed in place; its slots are variables, as always.
+inline constexpr const char* kOfSlices = "of_slices";
+
 // Node inputs in order: rate, scale, step, parameters…, gradients…, slots[0]…, slots[1]….
 // Attributes: rule, count (of parameters), slots (how many), and those of the rule.
 void update(const UpdateInputs& inputs, const std::string& rule, Attrs attrs);

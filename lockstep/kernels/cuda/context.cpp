@@ -1,11 +1,11 @@
-// The context of a GPU: its libraries, each opened when a kernel first asks for it.
+// The context of a GPU: its libraries, each loaded when a kernel first asks for it.
 #include <algorithm>
 
-#include "lockstep/kernels/cuda/cublaslt.h"
 #include "lockstep/kernels/cuda/cuda.h"
-#include "lockstep/kernels/cuda/cudnn.h"
-#include "lockstep/kernels/cuda/nvrtc.h"
-#include "lockstep/kernels/cuda/plan_cache.h"
+#include "lockstep/kernels/cuda/libraries/cublaslt.h"
+#include "lockstep/kernels/cuda/libraries/cudnn.h"
+#include "lockstep/kernels/cuda/libraries/nvrtc.h"
+#include "lockstep/kernels/cuda/libraries/plan_cache.h"
 
 namespace lockstep {
 
@@ -14,21 +14,21 @@ CudaContext::CudaContext(Device& device) : device_(device), gpu_(gpu_of(device))
 CudaContext::~CudaContext() = default;
 
 CublasLt& CudaContext::cublaslt() {
-  device_.enter();
+  device_.make_current();
   const std::lock_guard lock(mutex_);
   if (cublaslt_ == nullptr) cublaslt_ = std::make_shared<CublasLt>();
   return *cublaslt_;
 }
 
 Cudnn& CudaContext::cudnn() {
-  device_.enter();
+  device_.make_current();
   const std::lock_guard lock(mutex_);
   if (cudnn_ == nullptr) cudnn_ = std::make_shared<Cudnn>();
   return *cudnn_;
 }
 
 Nvrtc& CudaContext::nvrtc() {
-  device_.enter();
+  device_.make_current();
   const std::lock_guard lock(mutex_);
   if (nvrtc_ == nullptr) nvrtc_ = std::make_shared<Nvrtc>(gpu_);
   return *nvrtc_;

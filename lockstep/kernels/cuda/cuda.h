@@ -2,9 +2,9 @@
 // stream, element types, launches.
 //
 // Rules for all of them: running allocates nothing, waits for nothing and can be recorded into a
-// CUDA graph; a sum has a fixed order (no atomics on floats), so that two runs give the same bits;
-// values of no elements launch nothing; arithmetic and sums of 16-bit values are in f32; values lie
-// row-major, so that images are (N, H, W, C).
+// CUDA graph; sums have a fixed order (no atomics on floats), so that two runs give the same bits;
+// empty values launch nothing; arithmetic and sums of 16-bit values are in f32; values are
+// row-major, so images are (N, H, W, C).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -28,7 +28,7 @@ struct Cudnn;     // cudnn.h
 class Nvrtc;      // nvrtc.h
 class PlanCache;  // plan_cache.h
 
-// One GPU and its library handles, made when they are first asked for.
+// One GPU and its library handles, created on first use.
 class CudaContext final : public KernelContext {
  public:
   explicit CudaContext(Device& device);
@@ -37,27 +37,27 @@ class CudaContext final : public KernelContext {
   Device& device() const { return device_; }
   int multiprocessors() const { return gpu_.multiprocessors; }
   const Gpu& gpu() const { return gpu_; }
-  // The libraries, opened where they are first needed; UsageError, with what to do, where they are
-  // not there. The GPU is the calling thread's from then on.
+  // The libraries, loaded on first use; UsageError, with what to do, if one is missing. Each call
+  // makes the GPU the calling thread's current one.
   CublasLt& cublaslt();
   Cudnn& cudnn();
   Nvrtc& nvrtc();
-  // Which of the libraries' algorithms were chosen so far, here and in earlier runs.
+  // The libraries' algorithms chosen so far, in this run and in earlier ones.
   PlanCache& plans();
 
-  // Each is kept once.
+  // Each distinct remark is kept once.
   void remark(const std::string& text);
   std::vector<std::string> remarks() const override;
 
-  // For whoever makes the context to set, before its first kernel is made.
+  // To be set before the first kernel is created.
   bool allow_tf32 = true;            // f32 products with ten bits of mantissa, on tensor cores
   bool measure = true;               // choose the libraries' algorithms by measuring them
-  std::string plan_cache_path = {};  // where choices are kept for later runs; empty: nowhere
+  std::string plan_cache_path = {};  // file that keeps choices for later runs; empty: none
 
  private:
   Device& device_;
   Gpu gpu_;
-  mutable std::mutex mutex_;  // of what is made on first use
+  mutable std::mutex mutex_;  // guards the members below
   std::shared_ptr<CublasLt> cublaslt_;
   std::shared_ptr<Cudnn> cudnn_;
   std::shared_ptr<Nvrtc> nvrtc_;
@@ -69,11 +69,11 @@ inline CudaContext& cuda_context(const KernelCall& call) {
   return static_cast<CudaContext&>(*call.context);
 }
 
-// A kernel whose work is a function of its binding and the stream.
+// A stateless kernel: a function of its binding and the stream.
 using CudaFunction = std::function<void(const Binding&, cudaStream_t)>;
 std::unique_ptr<Kernel> make_cuda_kernel(CudaFunction function);
 
-// Calls f with a zero of the type that stores a dtype on the device.
+// Calls f with a zero of the device type of a dtype.
 template <class F>
 decltype(auto) cuda_dispatch(DType dtype, F&& f) {
   switch (dtype) {
@@ -94,7 +94,7 @@ decltype(auto) cuda_dispatch(DType dtype, F&& f) {
     case DType::Bool:
       return f(bool{});
   }
-  fail<InternalError>("[cuda] a dtype without a type");
+  fail<InternalError>("[cuda] unknown dtype");
 }
 
 // The same for the floating types that networks compute in: f32, f16, bf16.
@@ -115,7 +115,7 @@ decltype(auto) cuda_dispatch_float(DType dtype, F&& f) {
 // Whether every floating input and output of a node is one of f32, f16 and bf16.
 bool has_cuda_floats(const KernelCall& call);
 
-// Blocks of `threads` that cover n elements, at most `most` of them.
+// The number of blocks of `threads` that cover n elements, at most `most`.
 inline unsigned cuda_blocks(std::int64_t n, int threads, std::int64_t most = 1 << 20) {
   return static_cast<unsigned>(
       std::max<std::int64_t>(1, std::min((n + threads - 1) / threads, most)));
@@ -125,7 +125,7 @@ inline void check_launch(const char* kernel) {
   check_cuda(cudaGetLastError(), kernel);
 }
 
-// The families, each in its file.
+// The families, each in its own file.
 void add_cuda_elementwise(KernelLibrary& library);  // elementwise.cu
 void add_cuda_pointwise(KernelLibrary& library);    // pointwise.cpp
 void add_cuda_reduce(KernelLibrary& library);       // reduce.cu

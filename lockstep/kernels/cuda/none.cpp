@@ -1,4 +1,4 @@
-// Stands for this folder where CMake found no CUDA toolkit.
+// Replaces this folder if CMake found no CUDA toolkit.
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/kernel.h"
 

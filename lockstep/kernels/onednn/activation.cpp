@@ -19,22 +19,22 @@ LOCKSTEP_INLINE A with_alpha(float alpha) {
 }
 
 template <class A>
-LOCKSTEP_VECTORIZED void value_sweep(const float* x, float* y, std::int64_t n, float alpha) {
+LOCKSTEP_VECTORIZED void value_loop(const float* x, float* y, std::int64_t n, float alpha) {
   const A f = with_alpha<A>(alpha);
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = f.value(x[i]);
 }
 
 template <class A>
-LOCKSTEP_VECTORIZED void biased_sweep(float* y, const float* bias, std::int64_t n, float alpha) {
+LOCKSTEP_VECTORIZED void biased_loop(float* y, const float* bias, std::int64_t n, float alpha) {
   const A f = with_alpha<A>(alpha);
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = f.value(y[i] + bias[i]);
 }
 
 template <class A>
-LOCKSTEP_VECTORIZED void grad_sweep(const float* dy, const float* operand, float* dx,
-                                    std::int64_t n, float alpha) {
+LOCKSTEP_VECTORIZED void grad_loop(const float* dy, const float* operand, float* dx, std::int64_t n,
+                                   float alpha) {
   const A f = with_alpha<A>(alpha);
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) dx[i] = f.grad(dy[i], operand[i]);
@@ -43,10 +43,10 @@ LOCKSTEP_VECTORIZED void grad_sweep(const float* dy, const float* operand, float
 }  // namespace
 
 ActivationSweeps activation_sweeps(std::string_view kind) {
-  if (kind.empty() || kind == "linear") return {.biased = biased_sweep<Linear>};
+  if (kind.empty() || kind == "linear") return {.biased = biased_loop<Linear>};
   return with_activation<VectorMath>(kind, 0.0, [](auto activation) -> ActivationSweeps {
     using A = decltype(activation);
-    return {value_sweep<A>, biased_sweep<A>, grad_sweep<A>};
+    return {value_loop<A>, biased_loop<A>, grad_loop<A>};
   });
 }
 

@@ -1,4 +1,4 @@
-// Activations as sweeps over f32 memory, vectorised; formulas: activations.h.
+// Activations over f32 memory, vectorised; the formulas are in activations.h.
 #pragma once
 
 #include <cstdint>
@@ -6,22 +6,22 @@
 
 namespace lockstep::onednn {
 
-// The sweeps of one kind, over n neighbours, on the calling thread. What is read and what is
-// written may be the same memory. alpha is leaky_relu's and ignored else.
+// The loops of one kind over n consecutive elements, on the calling thread. Inputs and outputs may
+// be the same memory. alpha is the slope of leaky_relu; the others ignore it.
 struct ActivationSweeps {
-  // y = f(x); null for the linear one.
+  // y = f(x); null for linear.
   void (*value)(const float* x, float* y, std::int64_t n, float alpha) = nullptr;
   // y = f(y + bias).
   void (*biased)(float* y, const float* bias, std::int64_t n, float alpha) = nullptr;
-  // dx = dy · f', from the output or the input as the graph's activation_grad has it.
+  // dx = dy · f', from the output or the input, whichever the graph's activation_grad passes.
   void (*grad)(const float* dy, const float* operand, float* dx, std::int64_t n,
                float alpha) = nullptr;
 };
 
-// UsageError for what is no activation; "" and "linear" change nothing.
+// UsageError for an unknown name; "" and "linear" change nothing.
 ActivationSweeps activation_sweeps(std::string_view kind);
 
-// The value sweep, in parallel.
+// Runs `value` on several threads.
 void sweep_in_parallel(const ActivationSweeps& sweeps, const float* x, float* y, std::int64_t n,
                        float alpha);
 

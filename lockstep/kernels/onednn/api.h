@@ -1,5 +1,5 @@
-// What oneDNN 2 and 3 do differently. api/v2.cpp and api/v3.cpp: CMake takes the one for the
-// version that it found.
+// What differs between oneDNN 2 and 3, implemented in api/v2.cpp and api/v3.cpp: CMake compiles the
+// one for the version it found.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -8,38 +8,38 @@
 
 namespace lockstep::onednn {
 
-// Where a blocked descriptor puts its elements; axes are oneDNN's.
+// How a blocked descriptor lays out its elements; axes are oneDNN's.
 struct Placement {
   dnnl::memory::dims dims;
-  dnnl::memory::dims padded;   // the extents as whole blocks
-  dnnl::memory::dims strides;  // from block to block, or element to element of an axis not cut
+  dnnl::memory::dims padded;   // the extents rounded up to full blocks
+  dnnl::memory::dims strides;  // between blocks, or between elements of an axis without blocks
   dnnl::memory::dims inner_blocks,
       inner_axes;  // the sizes of the blocks, from outermost to innermost
 
-  // How many blocks, or elements where it is not cut, an axis has.
+  // The number of blocks of an axis, or of elements if it has no blocks.
   std::int64_t outer_extent(std::size_t axis) const;
-  // Whether every element has the same place in both; strides of axes of extent one are never used.
+  // Whether every element has the same offset in both; strides of axes of extent one are not used.
   bool same_places(const Placement& other) const;
 };
 
-// Nothing for a descriptor that is not blocked, or with more in its memory than its elements.
+// Nothing for a descriptor that is not blocked, or whose memory holds more than its elements.
 std::optional<Placement> placement_of(const dnnl::memory::desc& desc);
-// Nothing where oneDNN cannot describe it: version 3 cuts axes only in the ways for which it has a
+// Nothing if oneDNN cannot describe it: version 3 supports only those blocks that have a format
 // tag.
 std::optional<dnnl::memory::desc> describe(const Placement& placement,
                                            dnnl::memory::data_type type);
 
-// Attributes with an elementwise function of a primitive's result.
+// Adds an elementwise function of a primitive's result to its attributes.
 void append_eltwise(dnnl::primitive_attr& attributes, dnnl::algorithm function);
 
-// The three primitives of a convolution. With `may_be_none` a descriptor is empty where oneDNN has
-// no implementation; without, it throws.
+// The three primitives of a convolution. If oneDNN has no implementation, the descriptor is empty
+// with `may_be_none`; otherwise an exception is thrown.
 struct ConvolutionSpec {
   dnnl::algorithm algorithm;
   dnnl::memory::dims strides, dilates, before, after;
   dnnl::primitive_attr attributes;
   bool may_be_none = false;
-  int skipped = 0;  // of the implementations that oneDNN offers, not counting slow ones
+  int skipped = 0;  // implementations to skip, not counting slow ones
 };
 dnnl::convolution_forward::primitive_desc describe_forward(const ConvolutionSpec& spec,
                                                            const dnnl::memory::desc& x,
@@ -54,8 +54,8 @@ dnnl::convolution_backward_weights::primitive_desc describe_grad_filter(
     const dnnl::memory::desc& dbias, const dnnl::memory::desc& dy,
     const dnnl::convolution_forward::primitive_desc& hint);
 
-// Moves on to the implementation that a spec means; an empty descriptor where there is none. Those
-// that are slow on every machine do not count.
+// Skips implementations, not counting those that are slow on every machine; an empty descriptor if
+// none is left.
 template <class PrimitiveDesc>
 PrimitiveDesc advanced(PrimitiveDesc desc, int skipped) {
   const auto is_slow = [&] {

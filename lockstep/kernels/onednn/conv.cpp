@@ -1,6 +1,6 @@
-// Convolutions and their gradients by oneDNN. Layouts are its own choice: channels in blocks of the
-// vector width, filters to match. Groups: oneDNN splits the filter's output axis in two, which a
-// Layout cannot say, so grouped filters stay row-major and are reordered inside the kernel.
+// Convolutions and their gradients by oneDNN, which chooses the layouts: channels in blocks of the
+// vector width, filters to match. For groups oneDNN splits the filter's output axis in two, which a
+// Layout cannot express, so grouped filters stay row-major and are reordered inside the kernel.
 #include "lockstep/graph/ops/conv.h"
 #include "lockstep/base/error.h"
 #include "lockstep/kernels/onednn/activation.h"
@@ -14,17 +14,17 @@ namespace {
 
 using dnnl::memory;
 
-// Activations that oneDNN computes with the convolution. Its ReLU is not among them: it makes a NaN
-// zero, and a model that has gone wrong would look as if it had not.
+// Activations that oneDNN fuses with the convolution. Its ReLU is not used, because it turns NaN
+// into zero, and a model that has diverged would look healthy.
 std::optional<dnnl::algorithm> post_op_for(std::string_view kind) {
   if (kind == "tanh") return dnnl::algorithm::eltwise_tanh;
   if (kind == "sigmoid") return dnnl::algorithm::eltwise_logistic;
   return {};
 }
 
-// The others are a sweep of our own behind the convolution. It sweeps the padding of blocks too,
-// where all but softplus leave the zeros that must be there.
-bool is_swept(std::string_view kind) {
+// The others take a separate pass after the convolution. It includes the padding of blocks, which
+// must stay zero; only softplus does not keep it zero.
+bool needs_activation_pass(std::string_view kind) {
   return !kind.empty() && kind != "linear" && !post_op_for(kind);
 }
 bool keeps_padding(std::string_view kind, std::int64_t channels) {
@@ -32,9 +32,9 @@ bool keeps_padding(std::string_view kind, std::int64_t channels) {
   return kind != "softplus" || channels % kWidestBlock == 0;
 }
 
-class SweptKernel final : public Kernel {
+class ActivatedKernel final : public Kernel {
  public:
-  SweptKernel(std::unique_ptr<Kernel> inner, std::int64_t elements, const Attrs& attrs)
+  ActivatedKernel(std::unique_ptr<Kernel> inner, std::int64_t elements, const Attrs& attrs)
       : inner_(std::move(inner)),
         elements_(elements),
         sweeps_(activation_sweeps(attrs.text("activation"))),
@@ -76,15 +76,15 @@ Convolution grad_filter_of(const KernelCall& call, Way way) {
   return conv;
 }
 
-// The descriptor of a value as the plan has it; for a filter of several groups, "any": the kernel
-// reorders it.
+// The descriptor of a filter in the plan's layout; for several groups, "any": the kernel reorders
+// it.
 std::optional<memory::desc> filter_desc(const Convolution& conv, const ValueInfo& value) {
   return conv.grouped() ? conv.any_filter() : to_desc(value, kFilterAxes);
 }
 
-// The primitive for a node whose layouts are decided; empty where oneDNN has none for them. Asking
-// with "any" first matters: oneDNN then may use strides for axes of extent one by which it
-// recognises its fastest kernels.
+// The primitive for a node whose layouts are decided; empty if oneDNN has none for them. It is
+// important to try "any" first: oneDNN may then choose strides for axes of extent one that its
+// fastest kernels require.
 template <class Make, class Matches>
 auto describe_node(Make make, const memory::desc& any_first, const memory::desc& any_filter,
                    const memory::desc& any_last, Matches matches,
@@ -97,20 +97,20 @@ auto describe_node(Make make, const memory::desc& any_first, const memory::desc&
   return make(*first, *filter, *last);
 }
 
-// Whether the first way, which takes any layouts that oneDNN can describe, takes these: known
-// without asking for the primitive.
+// Whether Way::First supports these layouts. It supports all that oneDNN can describe, so no
+// primitive needs to be created to find out.
 bool describable(const Convolution& conv, const ValueInfo& image, const ValueInfo& filter,
                  const ValueInfo& result) {
   return conv.way == Way::First && to_desc(image, kImageAxes) && filter_desc(conv, filter) &&
          to_desc(result, kImageAxes);
 }
 
-bool lies_as(const memory::desc& desc, const ValueInfo& value, const Axes& axes) {
+bool has_layout(const memory::desc& desc, const ValueInfo& value, const Axes& axes) {
   const std::optional<Layout> layout = to_layout(desc, axes);
   return layout && *layout == value.layout;
 }
-bool filter_lies_as(const Convolution& conv, const memory::desc& desc, const ValueInfo& value) {
-  return conv.grouped() || lies_as(desc, value, kFilterAxes);
+bool filter_has_layout(const Convolution& conv, const memory::desc& desc, const ValueInfo& value) {
+  return conv.grouped() || has_layout(desc, value, kFilterAxes);
 }
 
 auto forward_desc(const KernelCall& call, Way way) {
@@ -119,9 +119,9 @@ auto forward_desc(const KernelCall& call, Way way) {
       [&](const auto& x, const auto& w, const auto& y) { return conv.forward(x, w, y); },
       any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
       [&](const auto& desc) {
-        return lies_as(desc.src_desc(), call.input(0), kImageAxes) &&
-               filter_lies_as(conv, desc.weights_desc(), call.input(1)) &&
-               lies_as(desc.dst_desc(), call.output(0), kImageAxes);
+        return has_layout(desc.src_desc(), call.input(0), kImageAxes) &&
+               filter_has_layout(conv, desc.weights_desc(), call.input(1)) &&
+               has_layout(desc.dst_desc(), call.output(0), kImageAxes);
       },
       to_desc(call.input(0), kImageAxes), filter_desc(conv, call.input(1)),
       to_desc(call.output(0), kImageAxes));
@@ -133,9 +133,9 @@ auto grad_input_desc(const KernelCall& call, Way way) {
       [&](const auto& dx, const auto& w, const auto& dy) { return conv.grad_input(dx, w, dy); },
       any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
       [&](const auto& desc) {
-        return lies_as(desc.diff_src_desc(), call.output(0), kImageAxes) &&
-               filter_lies_as(conv, desc.weights_desc(), call.input(1)) &&
-               lies_as(desc.diff_dst_desc(), call.input(0), kImageAxes);
+        return has_layout(desc.diff_src_desc(), call.output(0), kImageAxes) &&
+               filter_has_layout(conv, desc.weights_desc(), call.input(1)) &&
+               has_layout(desc.diff_dst_desc(), call.input(0), kImageAxes);
       },
       to_desc(call.output(0), kImageAxes), filter_desc(conv, call.input(1)),
       to_desc(call.input(0), kImageAxes));
@@ -147,9 +147,9 @@ auto grad_filter_desc(const KernelCall& call, Way way) {
       [&](const auto& x, const auto& dw, const auto& dy) { return conv.grad_filter(x, dw, dy); },
       any_desc(conv.image, kImageAxes), conv.any_filter(), any_desc(conv.result, kImageAxes),
       [&](const auto& desc) {
-        return lies_as(desc.src_desc(), call.input(0), kImageAxes) &&
-               filter_lies_as(conv, desc.diff_weights_desc(), call.output(0)) &&
-               lies_as(desc.diff_dst_desc(), call.input(1), kImageAxes);
+        return has_layout(desc.src_desc(), call.input(0), kImageAxes) &&
+               filter_has_layout(conv, desc.diff_weights_desc(), call.output(0)) &&
+               has_layout(desc.diff_dst_desc(), call.input(1), kImageAxes);
       },
       to_desc(call.input(0), kImageAxes), filter_desc(conv, call.output(0)),
       to_desc(call.input(1), kImageAxes));
@@ -162,7 +162,7 @@ dnnl::reorder::primitive_desc reorder_desc(const memory::desc& plain, const memo
   return {engine(), from, engine(), to, user_scratchpad()};
 }
 
-// A convolution whose grouped filter is reordered on its way in, or its gradient on its way out.
+// A convolution whose grouped filter is reordered before it, or the filter's gradient after it.
 // Workspace: the filter in oneDNN's layout, then the reorder's scratchpad, then the convolution's.
 class GroupedKernel final : public Kernel {
  public:
@@ -175,7 +175,7 @@ class GroupedKernel final : public Kernel {
         reorder_(reorder_desc(plain_, blocked_, gradient)),
         stream_(engine()) {}
 
-  // In a binding for the primitive, the filter is the workspace's beginning.
+  // In the primitive's binding, the filter is at the beginning of the workspace.
   void bind(const Binding& binding) override {
     Binding inner = binding;
     std::byte* scratch = binding.workspace + aligned(blocked_.get_size());
@@ -201,11 +201,11 @@ class GroupedKernel final : public Kernel {
     if (gradient_) primitive_.run(stream);
     const dnnl_status_t status =
         dnnl_primitive_execute(reorder_.get(), stream_.get(), 3, list_.data());
-    ensure(status == dnnl_success, "oneDNN refused to reorder a filter");
+    ensure(status == dnnl_success, "oneDNN failed to reorder a filter");
     if (!gradient_) primitive_.run(stream);
   }
 
-  // What the kernel needs beside the primitive's scratchpad.
+  // What the kernel needs in addition to the primitive's scratchpad.
   static std::size_t own_bytes(const memory::desc& plain, const memory::desc& blocked,
                                bool gradient) {
     return aligned(blocked.get_size()) +
@@ -251,9 +251,9 @@ std::unique_ptr<Kernel> make_forward(const KernelCall& call, Way way) {
   if (call.in_count() > 2) arguments.push_back({DNNL_ARG_BIAS, desc.bias_desc(), false, 2});
   auto kernel = finish(forward_of(call, way), dnnl::convolution_forward(desc), std::move(arguments),
                        desc.weights_desc(), false, desc.scratchpad_desc());
-  if (!is_swept(call.attrs().text_or_empty("activation"))) return kernel;
+  if (!needs_activation_pass(call.attrs().text_or_empty("activation"))) return kernel;
   const std::int64_t elements = call.output(0).layout.elements(call.out_shape(0));
-  return std::make_unique<SweptKernel>(std::move(kernel), elements, call.attrs());
+  return std::make_unique<ActivatedKernel>(std::move(kernel), elements, call.attrs());
 }
 
 std::unique_ptr<Kernel> make_grad_input(const KernelCall& call, Way way) {
@@ -305,7 +305,7 @@ bool has_grad_filter(const KernelCall& call, Way way) {
          grad_filter_desc(call, way);
 }
 
-// The layouts that oneDNN picks by itself; row-major for any that a Layout cannot say.
+// The layouts that oneDNN chooses; row-major for any that a Layout cannot express.
 Layout image_layout(const memory::desc& desc) {
   return to_layout(desc, kImageAxes).value_or(Layout{});
 }
@@ -317,7 +317,7 @@ bool fuses(const KernelCall& call, std::string_view activation) {
   return keeps_padding(activation, call.out_shape(0)[3]);
 }
 
-// Nodes that pool as well have kernels of their own.
+// Nodes that also pool have other kernels (pooled_conv.h).
 bool is_plain(const KernelCall& call) {
   return f32_and_not_empty(call) && !is_pooled(call.attrs());
 }
@@ -361,7 +361,7 @@ NodeLayouts grad_filter_layouts(const KernelCall& call, Way way) {
 }
 
 // Whether a convolution's result, the last of these layouts, is in blocks of channels without
-// padding: so pooling takes it as oneDNN likes it.
+// padding, so that pooling can take it in oneDNN's preferred layout.
 bool fills_blocks(const Shape& result, const std::vector<Layout>& layouts) {
   return !layouts.empty() && !layouts.back().row_major() &&
          tiles_of(result, layouts.back()).has_value();
@@ -405,7 +405,7 @@ KernelDef grad_filter_def(std::string_view name) {
       .make = [](const KernelCall& call) { return make_grad_filter(call, kWay); },
       .workspace_bytes = [](const KernelCall& call) { return grad_filter_workspace(call, kWay); },
       .layouts = [](const KernelCall& call) { return grad_filter_layouts(call, kWay); },
-      // Of images with one channel: oneDNN's own are slower on a few images at a time.
+      // Only for images with one channel: oneDNN's kernels are slower on a few images at a time.
       .offers =
           [](const KernelCall& call, std::string_view extra) {
             return extra == "pool" && is_thin_conv(call) && fits_between(call.in_shape(1)) &&

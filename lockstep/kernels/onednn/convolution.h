@@ -1,10 +1,10 @@
 // A convolution in oneDNN's terms, and which of oneDNN's implementations computes it.
 //
-// oneDNN has several for most shapes, in an order of its own. The first of its direct ones is the
-// kernel that is used; the others stand behind it for a library that chooses by measuring
-// (choice.h): Winograd's algorithm (on AVX-512) rounds differently, and so do the direct ones among
-// themselves. For one channel going back, say, its product-based one is three times as fast on
-// AVX2.
+// oneDNN has several implementations for most shapes, in its own order. By default its first direct
+// one is used; the others are there for a library that chooses by measuring (choice.h), because
+// Winograd's algorithm (on AVX-512) rounds differently, and the direct ones differ among
+// themselves. For gradients of one channel, for example, the GEMM-based one is three times as fast
+// on AVX2.
 #pragma once
 
 #include <string>
@@ -14,12 +14,12 @@
 
 namespace lockstep::onednn {
 
-// Which of oneDNN's implementations: of the direct ones the first that it has, the next, or the one
-// after that, not counting those that are slow on every machine; or Winograd's.
+// Which of oneDNN's implementations: the first, second or third direct one, not counting those that
+// are slow on every machine; or Winograd's.
 enum class Way { First, Second, Third, Winograd };
 
-// What all three nodes of a convolution share, in oneDNN's terms. Its descriptors of primitives are
-// empty where oneDNN has no implementation for the way; for the first it always has.
+// What all three nodes of a convolution share, in oneDNN's terms. A primitive's descriptor is empty
+// if oneDNN has no such implementation; Way::First always exists.
 struct Convolution {
   ValueType image;
   ValueType filter;
@@ -52,7 +52,7 @@ struct Convolution {
   dnnl::memory::desc any_filter() const {
     return {filter_dims(), dnnl::memory::data_type::f32, dnnl::memory::format_tag::any};
   }
-  // The filter as it lies row-major: (kh, kw, I, O).
+  // The row-major filter: (kh, kw, I, O).
   dnnl::memory::desc plain_filter() const {
     const Shape& f = filter.shape;
     const std::int64_t o = f[3];
@@ -87,7 +87,7 @@ struct Convolution {
   }
 
  private:
-  // oneDNN's gradients want to know the forward convolution that they belong to.
+  // oneDNN's gradients require the descriptor of their forward convolution.
   dnnl::convolution_forward::primitive_desc hint() const {
     Convolution plain = *this;
     plain.attributes = user_scratchpad();

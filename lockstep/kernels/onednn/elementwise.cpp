@@ -1,5 +1,5 @@
-// Elementwise ops on values that stay in a backend's layout between convolutions: as long as all of
-// them lie alike and nothing is padded, the layout makes no difference.
+// Elementwise ops on values that stay in oneDNN's layout between convolutions: the layout does not
+// matter if all values have the same one without padding.
 #include <algorithm>
 
 #include "lockstep/base/vectorized.h"
@@ -16,8 +16,8 @@ LOCKSTEP_VECTORIZED
 void add_range(const float* a, const float* b, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
 }
-// Whether all values have one type, f32, and lie in one layout without padding.
-bool alike(const KernelCall& call) {
+// Whether all values have the same type, f32, and the same layout without padding.
+bool same_layout(const KernelCall& call) {
   if (!f32_and_not_empty(call)) return false;
   const ValueInfo& result = call.output(0);
   const auto same = [&](ValueId id) {
@@ -28,7 +28,7 @@ bool alike(const KernelCall& call) {
          std::all_of(call.node.inputs.begin(), call.node.inputs.end(), same);
 }
 
-// The layout of the first input that has one of its own, for all.
+// All values get the layout of the first input that is not row-major.
 NodeLayouts follow(const KernelCall& call) {
   const ValueType& type = call.output(0).type;
   if (type.dtype != DType::F32 || type.shape.elements() == 0) return {};
@@ -78,7 +78,7 @@ std::unique_ptr<Kernel> make_activation_grad(const KernelCall& call) {
 void add_elementwise(KernelLibrary& library) {
   const auto add = [&](Op op, std::string_view name,
                        std::unique_ptr<Kernel> (*make)(const KernelCall&)) {
-    library.add(op, {.name = name, .supports = alike, .make = make, .layouts = follow});
+    library.add(op, {.name = name, .supports = same_layout, .make = make, .layouts = follow});
   };
   add(Op::Add, "cpu.add", make_add);
   add(Op::Activation, "cpu.activation", make_activation);

@@ -1,6 +1,6 @@
-// Includes the file that LOCKSTEP_ISA_FILE names once for each instruction set, in the namespaces
-// v4, v3 and any_isa, each with the floats of its widest vector (kWidest). No #pragma once: that is
-// its purpose.
+// Includes the file LOCKSTEP_ISA_FILE once per instruction set, in the namespaces v4, v3 and
+// any_isa; kWidest is the number of floats in the widest vector. No #pragma once, because this file
+// is meant to be included several times.
 #if defined(__x86_64__)
 #pragma GCC push_options
 #pragma GCC target("arch=x86-64-v4")

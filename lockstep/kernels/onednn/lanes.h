@@ -1,11 +1,12 @@
-// Vectors that code names itself, where the compiler does not vectorise a loop. Such code must be
-// compiled for an instruction set from the start: it stands in a file of its own, which every_isa.h
-// includes once for each.
+// Explicit vector types, for loops that the compiler does not vectorise. Such code must be compiled
+// for one instruction set as a whole, so it is in a separate file that every_isa.h includes once
+// per instruction set.
 #pragma once
 
 #include "lockstep/base/vectorized.h"
 
-// Behind a lambda's parameters: it becomes part of its caller, and is compiled as that is.
+// Put after a lambda's parameters: the lambda is inlined and so compiled for its caller's
+// instruction set.
 #define LOCKSTEP_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace lockstep::onednn {
@@ -34,7 +35,7 @@ struct Lanes<16> {
   typedef unsigned char Bytes __attribute__((vector_size(16)));
 };
 
-// The version of a function that this machine can run: for x86-64-v4 (AVX-512), v3 (AVX2), or any.
+// The best version of a function for this machine: x86-64-v4 (AVX-512), v3 (AVX2), or any.
 template <class F>
 F* best_isa(F* v4, F* v3, F* any) {
 #if defined(__x86_64__) && !defined(__clang__)

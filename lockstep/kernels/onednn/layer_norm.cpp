@@ -1,9 +1,9 @@
-// Layer norm in vectors, f32, row-major: each row is read from the cache after the first of its
-// sweeps (mean, squared distances from it, result).
+// Layer norm, vectorised, in f32, row-major. A row takes three passes (mean, squared differences
+// from it, result); only the first reads memory, the others hit the cache.
 //
-// The gradients of gamma and beta are sums over rows. Rows are dealt out in at most kPieces pieces,
-// whose partial sums are added up in double in their order: nothing depends on the number of
-// threads. Workspace: the partial sums, 2 · channels floats a piece.
+// The gradients of gamma and beta are sums over rows. Rows are split into at most kPieces pieces,
+// whose partial sums are added up in double and in order, so nothing depends on the number of
+// threads. Workspace: the partial sums, 2 · channels floats per piece.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,7 @@ namespace lockstep::onednn {
 namespace {
 
 constexpr std::int64_t kPieces = 64;
-constexpr std::int64_t kLeastRows = 16;    // of a piece
+constexpr std::int64_t kLeastRows = 16;    // per piece
 constexpr std::int64_t kGrain = 8 * 1024;  // elements that are worth a thread
 
 struct Rows {
@@ -54,8 +54,8 @@ RowStatistics normalise_row(const float* x, const float* gamma, const float* bet
   return {mean, rstd};
 }
 
-// One row's dx = rstd · (g - mean(g) - x̂ mean(g x̂)) with g = dy · gamma, and its share of dgamma
-// and dbeta added to the sums.
+// One row's dx = rstd · (g - mean(g) - x̂ mean(g x̂)) with g = dy · gamma; also adds the row's
+// terms to dgamma and dbeta.
 LOCKSTEP_VECTORIZED
 void grad_row(const float* dy, const float* x, RowStatistics row, const float* gamma, float* dx,
               float* dgamma, float* dbeta, std::int64_t n) {

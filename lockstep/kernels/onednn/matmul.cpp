@@ -1,11 +1,12 @@
-// Matrix products by oneDNN's sgemm, with bias and activation in one sweep behind it while the
-// result is still in the cache. On AVX2 its matmul primitive is this same sgemm with more overhead
-// around it. Row-major.
+// Matrix products by oneDNN's sgemm, followed by one pass for bias and activation while the result
+// is still in the cache. On AVX2 oneDNN's matmul primitive is the same sgemm with more overhead.
+// Row-major.
 //
-// Where several threads share a product with weights that fit into their caches, each has the same
-// rows of the weights in every product that reads them, in the one that makes their gradient, and
-// in the update (kernels/reference/update.cpp): nobody waits for lines that another core has
-// changed. A product with rows of the weights as its terms becomes one sum a thread.
+// If several threads share a product whose weights fit into their caches, each thread processes the
+// same rows of the weights in every product that reads them, in the one that computes their
+// gradient, and in the update (kernels/reference/update.cpp): no core waits for cache lines that
+// another has changed. A product that sums over the rows of the weights becomes one partial sum per
+// thread.
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/onednn/activation.h"
@@ -14,7 +15,7 @@
 namespace lockstep::onednn {
 namespace {
 
-// A product (…, m, k) × (…, k, n) as the calls of sgemm that it takes.
+// A product (…, m, k) × (…, k, n) as a sequence of sgemm calls.
 struct Product {
   std::int64_t batches = 1;
   std::int64_t m = 0;
@@ -36,7 +37,7 @@ Product product_of(const KernelCall& call) {
   p.k = a[p.transpose_a ? -2 : -1];
   p.n = b[p.transpose_b ? -2 : -1];
   for (int axis = 0; axis + 2 < a.rank(); ++axis) p.batches *= a[axis];
-  if (b.rank() == 2 && !p.transpose_a) {  // one matrix for all rows: one tall product
+  if (b.rank() == 2 && !p.transpose_a) {  // the same b for the whole batch: one tall product
     p.m *= p.batches;
     p.batches = 1;
   }
@@ -45,14 +46,14 @@ Product product_of(const KernelCall& call) {
   return p;
 }
 
-// Along which of its extents a product is divided between threads: so that each has rows of the
-// weights. `Library` leaves it to oneDNN.
+// The extent along which threads divide a product, so that each has rows of the weights. `Library`
+// leaves it to oneDNN.
 enum class Along { Library, M, N, K };
 
 constexpr std::int64_t kWorthAThread = 1 << 17;  // multiplications
-constexpr std::int64_t kFewestRows = 16;         // of the weights, of a thread
-constexpr std::int64_t kOwnCache = 1 << 18;      // weights: 1 MiB, which a core's own cache holds
-constexpr int kMostSums = 16;                    // of a product whose terms are divided
+constexpr std::int64_t kFewestRows = 16;         // of the weights, per thread
+constexpr std::int64_t kOwnCache = 1 << 18;      // weights: 1 MiB, the size of a core's cache
+constexpr int kMostSums = 16;                    // of a product that is divided along K
 
 Along along(const Product& p, int threads) {
   if (threads < 2 || p.batches > 1 || (p.transpose_a && p.transpose_b)) return Along::Library;
@@ -64,20 +65,20 @@ Along along(const Product& p, int threads) {
   }
   if (p.transpose_a) return Along::M;
   if (p.transpose_b) return Along::N;
-  // The sums are written and read again: little beside the weights.
+  // Writing and reading the partial sums must be cheap compared with reading the weights.
   return threads <= kMostSums && 4 * threads * p.m <= p.k ? Along::K : Along::Library;
 }
 
-// The sums beside the result itself, one for each thread but the first, of as many threads as there
-// may be: at most a quarter of the weights.
-std::int64_t most_sums_beside(const Product& p) {
+// Partial sums besides the result itself, one for each thread except the first, for the largest
+// number of threads that divides along K: at most a quarter of the weights.
+std::int64_t max_extra_sums(const Product& p) {
   for (int threads = kMostSums; threads > 1; --threads) {
     if (along(p, threads) == Along::K) return threads - 1;
   }
   return 0;
 }
 
-// A part [begin, end) of one of a product's extents, into a result whose rows are p.n apart.
+// The part [begin, end) of one of a product's extents; rows of the result are p.n apart.
 struct Part {
   Along extent = Along::Library;
   std::int64_t begin = 0, end = 0;
@@ -103,10 +104,10 @@ void multiply(const Product& p, const float* a, const float* b, float* y, const 
   }
   const dnnl_status_t status = dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', m,
                                           n, k, 1.0f, a, row_a, b, row_b, 0.0f, y, p.n);
-  ensure(status == dnnl_success, "oneDNN refused a product of {} × {} × {}", m, k, n);
+  ensure(status == dnnl_success, "oneDNN failed to compute a product of {} × {} × {}", m, k, n);
 }
 
-// y += the sums, in their order.
+// y += the sums, in order.
 void add_sums(float* y, const float* sums, std::int64_t count, std::int64_t elements) {
   for (std::int64_t s = 0; s < count; ++s) {
     const float* const sum = sums + s * elements;
@@ -115,7 +116,7 @@ void add_sums(float* y, const float* sums, std::int64_t count, std::int64_t elem
   }
 }
 
-// A product's parts, each by the thread that has those rows of the weights.
+// Each thread computes the part of the product for its rows of the weights.
 void multiply_in_parts(const Product& p, const float* a, const float* b, float* y, float* sums,
                        Along extent, int threads) {
   const std::int64_t whole = extent == Along::M ? p.m : extent == Along::N ? p.n : p.k;
@@ -129,7 +130,7 @@ void multiply_in_parts(const Product& p, const float* a, const float* b, float* 
   if (extent == Along::K) add_sums(y, sums, threads - 1, elements);
 }
 
-// y = activation(y + bias), row by row; all rows at once where there is no bias.
+// y = activation(y + bias), row by row; all rows at once if there is no bias.
 struct Epilogue {
   ActivationSweeps sweeps;
   float alpha = 0;
@@ -180,7 +181,7 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
 
 std::size_t workspace(const KernelCall& call) {
   const Product p = product_of(call);
-  return static_cast<std::size_t>(most_sums_beside(p) * p.m * p.n) * sizeof(float);
+  return static_cast<std::size_t>(max_extra_sums(p) * p.m * p.n) * sizeof(float);
 }
 
 }  // namespace

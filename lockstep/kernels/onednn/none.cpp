@@ -1,4 +1,4 @@
-// Stands in for the oneDNN kernels in a build without oneDNN (Debian: libdnnl-dev): the reference
+// Replaces the oneDNN kernels in a build without oneDNN (Debian: libdnnl-dev): the reference
 // kernels then compute everything.
 #include "lockstep/kernels/kernel.h"
 #include "lockstep/kernels/onednn/version.h"

@@ -1,16 +1,15 @@
-// Batch norm in training, with the residual's addition and ReLU in the same sweep, forward and
-// backward. oneDNN has a batch norm too, but not with the addition, and its ReLU needs a mask to be
-// kept; here there is none.
+// Batch norm in training, fused with the residual addition and ReLU, forward and backward. oneDNN's
+// batch norm cannot fuse the addition, and its ReLU needs a stored mask; here none is stored.
 //
-// Forward reads x twice (statistics, result), the first time tile by tile: a tile's mean and its
-// squared distances from that mean are taken while it is in the cache, and tiles are joined in
+// Forward reads x twice (statistics, result), the first time tile by tile: a tile's mean and the
+// squared differences from it are computed while it is in the cache, and tiles are combined in
 // double in a fixed order (Chan, Golub, LeVeque 1979), so the statistics do not depend on the
-// number of threads. Backward reads (dy, x) twice: once for the two sums, once for dx. Where ReLU
-// let through follows from x, or, in a node that has it in place of beta, from y. With a residual
-// it is y, and read once: the masked gradient, which is also the residual's, is what dx is computed
-// from. Where dy would be a sum that nobody else reads, its two summands are read instead. All
-// sweeps go from the first tile to the last: second ones the other way round, to begin with what
-// the first have left in the cache, were measured to be slower.
+// number of threads. Backward reads (dy, x) twice: once for the two sums, once for dx. The mask of
+// ReLU is recomputed from x, or taken from y if the node has y instead of beta. With a residual the
+// mask comes from y, which is read once: dx is computed from the masked gradient, which is also the
+// residual's. If dy would be a sum that nothing else reads, its two summands are read instead. All
+// passes go from the first tile to the last: going backwards in the second pass, to start with what
+// the first has left in the cache, was slower when measured.
 //
 // Layouts: whatever `Tiles` can describe; all values of a node in the same one.
 #include <algorithm>
@@ -25,7 +24,7 @@
 namespace lockstep::onednn {
 namespace {
 
-// Tiles of one channel group, as they are numbered: f(index of the tile, its rows).
+// Calls f(index of the tile, its rows) for the tiles of one channel group, in order.
 template <class F>
 void for_tiles_of(const Tiles& tiles, std::int64_t group, F&& f) {
   for (std::int64_t image = 0; image < tiles.images; ++image) {
@@ -38,7 +37,7 @@ void for_tiles_of(const Tiles& tiles, std::int64_t group, F&& f) {
 
 constexpr std::int64_t kGrain = 4;  // tiles
 
-// Two numbers a channel and tile, then the channels' coefficients.
+// Two numbers per channel and tile, then the channels' coefficients.
 std::size_t workspace_for(const Tiles& tiles, std::int64_t coefficients) {
   const std::int64_t channels = tiles.groups * tiles.lanes;
   return static_cast<std::size_t>(2 * tiles.count() * tiles.lanes + coefficients * channels) *
@@ -194,7 +193,7 @@ bool is_relu(const KernelCall& call) {
   return call.attrs().text_or_empty("activation") == "relu";
 }
 
-// The value that decides the layout: x.
+// The index of x, which determines the layout.
 std::size_t image_of(const KernelCall& call) {
   return call.node.op == Op::BatchNorm ? 0 : 1;
 }

@@ -1,6 +1,6 @@
-// Batch norm with given statistics, in any layout that `Tiles` can describe, so that images stay as
-// the convolutions want them in evaluation too: y = x * scale + shift (+ residual), by channel, and
-// ReLU where it is fused.
+// Batch norm with given statistics, in any layout that `Tiles` can describe, so that images keep
+// the convolutions' layout in evaluation, too: y = x * scale + shift (+ residual), per channel, and
+// ReLU if it is fused.
 #include <algorithm>
 
 #include "lockstep/device/cpu/parallel.h"
@@ -11,7 +11,7 @@
 namespace lockstep::onednn {
 namespace {
 
-constexpr std::size_t kResidual = 5;  // its place among the inputs
+constexpr std::size_t kResidual = 5;  // its index among the inputs
 
 bool has_residual(const KernelCall& call) {
   return call.in_count() > kResidual;

@@ -5,7 +5,7 @@
 
 #include "lockstep/kernels/onednn/lanes.h"
 
-// What takes and returns vectors is part of its caller: no interface depends on how they are
+// Functions that take and return vectors are always inlined, so no ABI depends on how vectors are
 // passed.
 #pragma GCC diagnostic ignored "-Wpsabi"
 

@@ -50,7 +50,7 @@ dnnl::memory::dims to_dims(const Shape& shape, const Axes& axes) {
   return dims;
 }
 
-// Where the elements of a value are that lies in a layout.
+// Converts a layout to oneDNN's terms.
 Placement place(const Shape& shape, const Layout& layout, const Axes& axes) {
   const auto rank = axes.size();
   std::vector<int> theirs(rank);  // oneDNN's axis of each of ours
@@ -62,7 +62,7 @@ Placement place(const Shape& shape, const Layout& layout, const Axes& axes) {
                .strides = dnnl::memory::dims(rank),
                .inner_blocks = {},
                .inner_axes = {}};
-  dnnl::memory::dims block(rank, 1);  // by oneDNN's axes
+  dnnl::memory::dims block(rank, 1);  // per axis of oneDNN
   std::int64_t stride = 1;
   for (const auto& [axis, size] : layout.blocks) {
     const int their_axis = theirs[static_cast<std::size_t>(axis)];
@@ -113,8 +113,8 @@ std::optional<Layout> to_layout(const dnnl::memory::desc& desc, const Axes& axes
     layout.blocks.emplace_back(axes[static_cast<std::size_t>(at->inner_axes[b])],
                                at->inner_blocks[b]);
   }
-  // The outer order follows the strides. Where an axis of extent one stands makes no difference:
-  // such axes come first, so that equal memory has one layout.
+  // The outer order follows the strides. The position of an axis of extent one does not matter;
+  // such axes are put first, so that equal memory has only one layout.
   std::vector<std::size_t> order(axes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -159,7 +159,7 @@ void PrimitiveKernel::bind(const Binding& binding) {
 void PrimitiveKernel::run(Stream&) {
   const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream_.get(),
                                                       static_cast<int>(list_.size()), list_.data());
-  ensure(status == dnnl_success, "oneDNN refused to run a primitive (status {})",
+  ensure(status == dnnl_success, "oneDNN failed to run a primitive (status {})",
          static_cast<int>(status));
 }
 

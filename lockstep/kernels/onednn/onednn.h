@@ -25,26 +25,26 @@ void add_softmax(KernelLibrary& library);
 void add_elementwise(KernelLibrary& library);
 void add_reorder(KernelLibrary& library);
 
-// How the axes of a value map to oneDNN's: axes[i] is the value's axis that is oneDNN's axis i.
+// How the axes of a value map to oneDNN's: oneDNN's axis i is the value's axis axes[i].
 using Axes = std::vector<int>;
 inline const Axes kImageAxes = {0, 3, 1, 2};   // (N, H, W, C) seen as (N, C, H, W)
 inline const Axes kFilterAxes = {3, 2, 0, 1};  // (kh, kw, I, O) seen as (O, I, kh, kw)
 
-// The descriptor of an f32, u8 or i32 value as it lies; nothing where oneDNN has none for its
-// layout.
+// The descriptor of an f32, u8 or i32 value in its layout; nothing if oneDNN cannot describe that.
 std::optional<dnnl::memory::desc> to_desc(const ValueInfo& value, const Axes& axes);
-// A descriptor whose layout is for oneDNN to choose.
+// A descriptor whose layout oneDNN may choose.
 dnnl::memory::desc any_desc(const ValueType& type, const Axes& axes);
-// The layout that a descriptor describes; nothing where a Layout cannot say it.
+// The layout that a descriptor describes; nothing if a Layout cannot express it.
 std::optional<Layout> to_layout(const dnnl::memory::desc& desc, const Axes& axes);
 
-// Runs one primitive. Arguments are named by oneDNN's numbers and come from the node's binding.
+// Runs one primitive. Arguments are identified by oneDNN's numbers and come from the node's
+// binding.
 class PrimitiveKernel final : public Kernel {
  public:
   struct Argument {
     int name;  // DNNL_ARG_…
     dnnl::memory::desc desc;
-    bool output;  // whether `index` counts the node's outputs or its inputs
+    bool output;  // whether `index` is that of an output or of an input of the node
     std::size_t index;
   };
   PrimitiveKernel(dnnl::primitive primitive, std::vector<Argument> arguments,
@@ -64,10 +64,10 @@ class PrimitiveKernel final : public Kernel {
 // Attributes with which a primitive takes its scratch memory from the plan.
 dnnl::primitive_attr user_scratchpad();
 
-// Whether a filter's gradient is one that thin_conv.cpp computes, once dy lies in blocks.
+// Whether thin_conv.cpp can compute a filter's gradient, provided that dy is in blocks.
 bool is_thin_conv(const KernelCall& call);
 
-// Whether all of a node's floating inputs and outputs are f32 and it has elements to compute.
+// Whether all of a node's floating-point inputs and outputs are f32 and none is empty.
 bool f32_and_not_empty(const KernelCall& call);
 
 }  // namespace lockstep::onednn

@@ -1,8 +1,8 @@
-// Pooling over images in any layout that `Tiles` can describe: the innermost run of channels is the
-// vector. Max pooling keeps the winner's place in the window as one byte a result. The gradients
-// write every element of dx once where windows tile the image, and add into zeros where they do
-// not. Ours rather than oneDNN's: the winners are a value of the graph, and a NaN is what it is in
-// the reference.
+// Pooling over images in any layout that `Tiles` can describe, vectorised over the innermost
+// channels. Max pooling stores the argmax, the winner's index in the window, as one byte per
+// result. The gradients write every element of dx once if windows tile the image; otherwise they
+// add to zeros. oneDNN's pooling is not used, because the argmax is a value of the graph, and NaN
+// must propagate as in the reference.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -18,7 +18,7 @@ namespace lockstep::onednn {
 
 constexpr std::int64_t kMostLanes = 32;
 
-// Planes of (height, width) places, each with `lanes` neighbouring channels of one image.
+// Planes of (height, width) pixels, each with `lanes` consecutive channels of one image.
 struct Windows {
   std::int64_t planes, height, width, out_height, out_width, lanes;
   std::int64_t window_height, window_width, stride_height, stride_width, top, left;
@@ -120,7 +120,8 @@ std::unique_ptr<Kernel> make_avg_grad(const KernelCall& call) {
   });
 }
 
-// All values of the node in one layout that Tiles can describe, and winners that fit a byte.
+// All values of the node have the same layout, which Tiles can describe, and the argmax fits a
+// byte.
 bool supports(const KernelCall& call) {
   if (!f32_and_not_empty(call)) return false;
   const Layout& layout = call.input(0).layout;
@@ -133,13 +134,12 @@ bool supports(const KernelCall& call) {
          std::all_of(call.node.outputs.begin(), call.node.outputs.end(), fits);
 }
 
-// The first input's layout that Tiles can describe and that is not row-major: of a gradient, that
-// is dy's or, where that came back row-major, the winners'. Nothing to say where those do not fit a
-// byte.
+// The layout of the first input that is not row-major and that Tiles can describe: for a gradient,
+// dy's or, if that is row-major, the argmax's. No preference if the argmax does not fit a byte.
 NodeLayouts layouts(const KernelCall& call) {
-  const auto in_words = [&](ValueId id) { return call.graph.type(id).dtype == DType::I32; };
-  if (!f32_and_not_empty(call) || std::ranges::any_of(call.node.inputs, in_words) ||
-      std::ranges::any_of(call.node.outputs, in_words)) {
+  const auto is_wide = [&](ValueId id) { return call.graph.type(id).dtype == DType::I32; };
+  if (!f32_and_not_empty(call) || std::ranges::any_of(call.node.inputs, is_wide) ||
+      std::ranges::any_of(call.node.outputs, is_wide)) {
     return {};
   }
   Layout chosen;

@@ -10,8 +10,8 @@ struct Ends {
   dnnl::memory::desc from, to;
 };
 
-// Both sides, seen along axes by which oneDNN knows their layouts: those of images, of filters, or
-// in their own order. Nothing where it does not.
+// The descriptors of both sides, with an order of axes for which oneDNN knows the layouts: that of
+// images, of filters, or the value's own. Nothing if there is none.
 std::optional<Ends> ends_of(const KernelCall& call) {
   Axes own(static_cast<std::size_t>(call.in_shape(0).rank()));
   std::iota(own.begin(), own.end(), 0);

@@ -1,6 +1,5 @@
-// Softmax and the cross entropies (softmax_rows.h) in vectors, f32: three sweeps over a row, which
-// stays in the cache between them. oneDNN's softmax does the same work but makes no loss.
-// Row-major.
+// Softmax and the cross entropies (softmax_rows.h), vectorised, in f32: three passes over a row,
+// which stays in the cache. oneDNN's softmax does the same work but computes no loss. Row-major.
 #include <limits>
 
 #include "lockstep/kernels/onednn/onednn.h"
@@ -10,7 +9,7 @@
 namespace lockstep::onednn {
 namespace {
 
-// A NaN is passed over here; its own exponential is one, and so is the sum.
+// The maximum ignores NaN, but its exponential is NaN, and so is the sum.
 LOCKSTEP_VECTORIZED
 RowSum exponential_row(const float* x, float* y, std::int64_t n) {
   float largest = -std::numeric_limits<float>::infinity();

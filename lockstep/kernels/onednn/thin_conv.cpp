@@ -1,12 +1,13 @@
-// The filter's gradient of a convolution over images with one channel: oneDNN pads the channel to a
-// whole block and does eight times the work. Here the vector is the block of output channels, and
-// each of a filter's places (taps) has a vector of sums in a register:
+// The filter's gradient of a convolution over images with one channel. oneDNN pads the channel to a
+// full block and does eight times the work. Here a vector is a block of output channels, and each
+// tap of the filter has a vector of sums in a register:
 //
-//   dw[t][o] += x[place + offset(t)] * dy[place][o]
+//   dw[t][o] += x[pixel + offset(t)] * dy[pixel][o]
 //
-// One image is padded into the workspace so that the inner loop knows no borders. Images are summed
-// in groups of kImages whose partial results are added in order: the result does not depend on the
-// number of threads. x: row-major; dy: blocks of 8 or 16 channels; dw: row-major.
+// Each image is copied with padding into the workspace, so that the inner loop needs no bounds
+// checks. Images are summed in groups of kImages whose partial results are added in order, so the
+// result does not depend on the number of threads. x: row-major; dy: blocks of 8 or 16 channels;
+// dw: row-major.
 #include <algorithm>
 #include <cstring>
 
@@ -19,12 +20,12 @@
 namespace lockstep::onednn {
 
 constexpr std::int64_t kImages = 4;
-constexpr int kMostTaps = 9;  // with dy and the bias's sums, what the vector registers hold
+constexpr int kMostTaps = 9;  // as many as the vector registers hold, with dy and the bias's sums
 
 struct Thin {
   std::int64_t images, height, width, out_height, out_width;
   std::int64_t padded_height, padded_width, top, left;
-  std::int64_t row_step, column_step;  // in the padded image, from result to result
+  std::int64_t row_step, column_step;  // between results, in the padded image
   std::int64_t blocks, lanes, taps;
   std::int64_t offsets[64];  // of each tap in the padded image
   bool dense;                // a 3 × 3 filter without dilation
@@ -32,7 +33,7 @@ struct Thin {
   std::int64_t outputs() const { return blocks * lanes; }
   std::int64_t groups() const { return (images + kImages - 1) / kImages; }
   std::int64_t padded() const { return padded_height * padded_width; }
-  std::int64_t partial() const { return (taps + 1) * outputs(); }  // the bias's row comes last
+  std::int64_t partial() const { return (taps + 1) * outputs(); }  // the bias is the last row
   std::size_t bytes() const {
     return static_cast<std::size_t>(groups() * (partial() + padded())) * sizeof(float);
   }
@@ -93,7 +94,7 @@ bool supports(const KernelCall& call) {
   return tiles && !call.input(1).layout.row_major() && (tiles->lanes == 8 || tiles->lanes == 16);
 }
 
-// dy as it comes, where that is in blocks; nothing to say otherwise.
+// Keeps dy's layout if it is in blocks; otherwise no preference.
 NodeLayouts layouts(const KernelCall& call) {
   const Layout& dy = call.input(1).layout;
   if (!is_thin_conv(call) || dy.row_major() || !tiles_of(call.in_shape(1), dy)) return {};

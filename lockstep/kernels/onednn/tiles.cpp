@@ -17,8 +17,8 @@ std::optional<Tiles> tiles_of(const Shape& shape, const Layout& layout) {
     const int last = shape.rank() - 1;
     if (layout.blocks.size() != 1 || layout.blocks[0].first != last) return {};
     if (channels % layout.blocks[0].second != 0) return {};
-    // Outer order: the batch, the channel blocks, then the places in order; axes of extent one may
-    // stand anywhere.
+    // Outer order: the batch, the channel blocks, then the spatial axes in order; axes of extent
+    // one may be anywhere.
     std::vector<int> expected = {0, last};
     for (int axis = 1; axis < last; ++axis) expected.push_back(axis);
     const auto is_long = [&](int axis) {

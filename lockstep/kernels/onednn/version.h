@@ -1,11 +1,11 @@
-// Which oneDNN there is.
+// The version of oneDNN.
 #pragma once
 
 #include <string>
 
 namespace lockstep {
 
-// "3.5.0", of the library that was loaded; empty in a build without oneDNN.
+// The version of the loaded library, such as "3.5.0"; empty in a build without oneDNN.
 std::string onednn_version();
 
 }  // namespace lockstep

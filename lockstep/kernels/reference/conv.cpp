@@ -1,6 +1,6 @@
 // Convolution and its two gradients by their definitions, over (N, H, W, C) images and
 // (kh, kw, C / groups, O) filters. Every element of a result is one sum, computed by one thread in
-// a fixed order; sums are added up in double from short pieces.
+// a fixed order: short partial sums, added up in double.
 #include <algorithm>
 #include <array>
 
@@ -21,8 +21,8 @@ using Tile = std::array<T, static_cast<std::size_t>(kTile)>;
 
 struct Conv {
   std::int64_t n, h, w, c;  // image
-  std::int64_t kh, kw, in;  // filter: its window, channels in of a group
-  std::int64_t o, out;      // channels out, and those of a group
+  std::int64_t kh, kw, in;  // filter: its window, input channels per group
+  std::int64_t o, out;      // output channels, and those per group
   std::int64_t oh, ow;      // result
   std::int64_t groups;
   std::int64_t stride_h, stride_w, dilation_h, dilation_w, top, left;
@@ -53,17 +53,17 @@ struct Conv {
   std::int64_t column(std::int64_t x, std::int64_t j) const {
     return x * stride_w - left + j * dilation_w;
   }
-  // Operations for one pixel of the result.
+  // Multiplications per pixel of the result.
   std::int64_t work() const { return kh * kw * in * o; }
 };
 
-// The result's index that reads `position` through a tap, or -1: the inverse of Conv::row.
+// The index in the result whose window begins at `position`, or -1: the inverse of Conv::row.
 std::int64_t source(std::int64_t position, std::int64_t stride, std::int64_t extent) {
   if (position < 0 || position % stride != 0) return -1;
   return position / stride < extent ? position / stride : -1;
 }
 
-// Sums of channels [begin, begin + columns) of one group for the pixel (image, y, x).
+// Adds the sums of channels [begin, begin + columns) of one group for the pixel (image, y, x).
 template <class T>
 void sum_pixel(const Conv& v, const T* image, const T* filter, std::int64_t y, std::int64_t x,
                std::int64_t group, std::int64_t begin, std::int64_t columns, double* totals) {
@@ -88,7 +88,7 @@ void sum_pixel(const Conv& v, const T* image, const T* filter, std::int64_t y, s
   }
 }
 
-// The same where every group has one channel in and one out: channels are independent columns.
+// The same if every group has one input and one output channel: channels are independent.
 template <class T>
 void sum_pixel_depthwise(const Conv& v, const T* image, const T* filter, std::int64_t y,
                          std::int64_t x, std::int64_t begin, std::int64_t columns, double* totals) {
@@ -106,7 +106,7 @@ void sum_pixel_depthwise(const Conv& v, const T* image, const T* filter, std::in
   }
 }
 
-// Calls f(group, first channel, channels) for tiles that cover all channels out.
+// Calls f(group, first channel, channels) for tiles that cover all output channels.
 template <class F>
 void for_each_tile(std::int64_t groups, std::int64_t channels, F&& f) {
   for (std::int64_t group = 0; group < groups; ++group) {
@@ -156,7 +156,7 @@ std::unique_ptr<Kernel> make_conv_of(const KernelCall& call) {
   });
 }
 
-// dx of one pixel of the image: over the taps through which results read it, dy times the weights.
+// dx of one pixel of the image: the sum of dy times weights over the taps that read it.
 template <class T>
 void grad_input_pixel(const Conv& v, const T* dy, const T* filter, std::int64_t row,
                       std::int64_t column, T* dx) {
@@ -200,8 +200,8 @@ std::unique_ptr<Kernel> make_grad_input_of(const KernelCall& call) {
   });
 }
 
-// Adds the products of one image for the filter's channels [begin, begin + columns) of a group,
-// seen through the tap (i, j) from channel k of the group.
+// Adds the products of one image for the filter's output channels [begin, begin + columns) at the
+// tap (i, j) and an input channel.
 template <class T>
 void sum_tap(const Conv& v, const T* image, const T* dy, std::int64_t i, std::int64_t j,
              std::int64_t channel, std::int64_t begin, std::int64_t columns, double* totals) {
@@ -222,7 +222,7 @@ void sum_tap(const Conv& v, const T* image, const T* dy, std::int64_t i, std::in
   for (std::int64_t q = 0; q < columns; ++q) totals[q] += piece[static_cast<std::size_t>(q)];
 }
 
-// The gradient of one row of the filter: tap (i, j) and channel k of every group.
+// The gradient of one row of the filter: tap (i, j) and input channel k of every group.
 template <class T>
 void grad_filter_row(const Conv& v, const T* x, const T* dy, std::int64_t i, std::int64_t j,
                      std::int64_t k, T* result) {

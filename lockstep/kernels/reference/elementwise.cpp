@@ -1,8 +1,8 @@
-// Elementwise ops: one functor an op, one loop for all of them. The loop over a run of elements is
-// inlined with its functor and vectorised. What walks over the runs knows neither the functor nor
-// the dtype, and calls the loop by its address: so there is one walk to compile, not hundreds. An
-// output may lie where the operand of its own shape lies, for an element is read before it is
-// written.
+// Elementwise ops: one functor per op, one loop for all of them. The loop over a contiguous run of
+// elements is inlined with its functor and vectorised. The iteration over runs knows neither the
+// functor nor the dtype and calls the loop through a pointer, so it is compiled once and not
+// hundreds of times. An output may overwrite an operand of the same shape, because an element is
+// read before it is written.
 #include <type_traits>
 
 #include "lockstep/kernels/reference/floating.h"
@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 
-// Runs of elements of any dtype; a step is 1, or 0 for an operand that stays the same.
+// Loops over a run of elements of any dtype; a step is 1, or 0 for a broadcast operand.
 using UnaryRun = void (*)(const std::byte* x, std::byte* y, std::int64_t n);
 using BinaryRun = void (*)(const std::byte* a, std::int64_t a_step, const std::byte* b,
                            std::int64_t b_step, std::byte* y, std::int64_t n);
@@ -49,7 +49,7 @@ void binary_run(const std::byte* a_bytes, std::int64_t a_step, const std::byte* 
   }
 }
 
-// The bytes that the elements of a kernel's input and of its output take.
+// Bytes per element of a kernel's input and of its output.
 std::int64_t input_bytes(const KernelCall& call) {
   return static_cast<std::int64_t>(size_of(call.in_dtype(0)));
 }
@@ -85,14 +85,14 @@ std::unique_ptr<Kernel> unary(const KernelCall& call, UnaryRun run) {
       });
 }
 
-// The makers: one for each set of dtypes that an op's shape rule allows.
+// One maker per set of dtypes that an op accepts.
 
 template <class F>
 std::unique_ptr<Kernel> make_binary(const KernelCall& call) {
   return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, bool>)
-      fail<InternalError>("arithmetic on bool");
+      fail<InternalError>("there is no arithmetic on bool");
     else
       return binary(call, binary_run<T, F>);
   });
@@ -125,7 +125,7 @@ std::unique_ptr<Kernel> make_unary(const KernelCall& call) {
   return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, bool>)
-      fail<InternalError>("arithmetic on bool");
+      fail<InternalError>("there is no arithmetic on bool");
     else
       return unary(call, unary_run<T, F>);
   });

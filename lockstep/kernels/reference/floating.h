@@ -16,7 +16,7 @@ inline bool is_f32_or_f64(DType dtype) {
   return dtype == DType::F32 || dtype == DType::F64;
 }
 
-// Row-major, with an input 0 in f32 or f64.
+// Row-major, with input 0 in f32 or f64.
 inline bool supports_floating(const KernelCall& call) {
   return call.row_major() && is_f32_or_f64(call.in_dtype(0));
 }
@@ -28,19 +28,19 @@ std::unique_ptr<Kernel> make_floating(const KernelCall& call, F&& make) {
   return make(float{});
 }
 
-// dispatch without the 16-bit floats, which half.cpp computes through f32. F makes a kernel.
+// Like dispatch, but without the 16-bit floats, which half.cpp computes in f32. f makes a kernel.
 template <class F>
 std::unique_ptr<Kernel> dispatch_wide(DType dtype, F&& f) {
   return dispatch(dtype, [&](auto zero) -> std::unique_ptr<Kernel> {
     if constexpr (is_small_float_v<decltype(zero)>) {
-      fail<InternalError>("{} came to a kernel that does not compute in it", name_of(dtype));
+      fail<InternalError>("this kernel does not compute in {}", name_of(dtype));
     } else {
       return f(zero);
     }
   });
 }
 
-// Iterations for parallel_for that make a piece worth a thread, where one costs `work` operations.
+// The grain for parallel_for that is worth a thread, if an iteration costs `work` operations.
 inline std::int64_t grain_for(std::int64_t work) {
   return 1 + 32768 / (work + 1);
 }

@@ -1,5 +1,5 @@
-// What the elementwise ops compute, one functor an op, for the kernels of single nodes and of
-// programs. Activations have theirs in activations.h.
+// What the elementwise ops compute, one functor per op, for the kernels of single nodes and of
+// pointwise programs. Activations are in activations.h.
 #pragma once
 
 #include <cmath>
@@ -51,7 +51,7 @@ struct Power {
     return std::pow(a, b);
   }
 };
-// A NaN on either side is the result.
+// A NaN on either side propagates.
 struct Larger {
   template <class T>
   T operator()(T a, T b) const {

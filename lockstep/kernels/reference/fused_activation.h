@@ -1,4 +1,5 @@
-// Activations that are fused into products: applied to a row of results when it is complete.
+// Activations fused into matrix products and convolutions: applied to each row of results once it
+// is complete.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace lockstep {
 
-// The activation of a node's attributes, ready to be applied to rows.
+// The activation that a node's attributes name.
 template <class T>
 class RowActivation {
  public:
@@ -18,7 +19,7 @@ class RowActivation {
     const std::string kind = attrs.text_or_empty("activation");
     if (kind.empty() || kind == "linear") return;
     const double alpha = attrs.has("alpha") ? attrs.real("alpha") : 0.2;
-    sweep_ = with_activation<StandardMath>(kind, alpha, [](auto activation) -> Sweep {
+    function_ = with_activation<StandardMath>(kind, alpha, [](auto activation) -> Function {
       return [activation](T* row, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) row[i] = activation.value(row[i]);
       };
@@ -26,12 +27,12 @@ class RowActivation {
   }
 
   void apply(T* row, std::int64_t count) const {
-    if (sweep_) sweep_(row, count);
+    if (function_) function_(row, count);
   }
 
  private:
-  using Sweep = std::function<void(T*, std::int64_t)>;
-  Sweep sweep_;
+  using Function = std::function<void(T*, std::int64_t)>;
+  Function function_;
 };
 
 }  // namespace lockstep

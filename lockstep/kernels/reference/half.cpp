@@ -1,8 +1,8 @@
-// 16-bit floats on the CPU, by the kernels for f32: a node's 16-bit inputs are widened into the
-// workspace, its twin in f32 computes there, and what is 16 bits of the results is rounded. So the
-// numbers are those of f32 arithmetic with rounded storage; sums in particular are f32, whatever is
-// added up. Costs a sweep over every 16-bit value, and 4 bytes of workspace an element beside what
-// the twin needs. All lies row-major.
+// 16-bit floats on the CPU, computed by the f32 kernels: a node's 16-bit inputs are widened into
+// the workspace, the same node in f32 (its twin) computes there, and 16-bit results are rounded.
+// The results are those of f32 arithmetic with rounded storage; sums in particular are in f32. This
+// costs one pass over every 16-bit value, and 4 bytes of workspace per element in addition to the
+// twin's workspace. All values are row-major.
 #include <algorithm>
 
 #include "lockstep/base/half.h"
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kGrain = 16 * 1024;
 constexpr std::size_t kAlignment = 64;
 
-// Sweeps between what is stored and floats.
+// Conversions between 16 bits and f32.
 LOCKSTEP_VECTORIZED void widen_f16(const std::uint16_t* x, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = F16Format::widen(x[i]);
 }
@@ -31,8 +31,8 @@ LOCKSTEP_VECTORIZED void round_bf16(const float* x, std::uint16_t* y, std::int64
 }
 
 template <class From, class To>
-void sweep(void (*convert)(const From*, To*, std::int64_t), const std::byte* x, std::byte* y,
-           std::int64_t n) {
+void convert_all(void (*convert)(const From*, To*, std::int64_t), const std::byte* x, std::byte* y,
+                 std::int64_t n) {
   const auto* from = reinterpret_cast<const From*>(x);
   auto* to = reinterpret_cast<To*>(y);
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -41,10 +41,10 @@ void sweep(void (*convert)(const From*, To*, std::int64_t), const std::byte* x, 
 }
 
 void widen(DType dtype, const std::byte* x, std::byte* y, std::int64_t n) {
-  sweep(dtype == DType::F16 ? widen_f16 : widen_bf16, x, y, n);
+  convert_all(dtype == DType::F16 ? widen_f16 : widen_bf16, x, y, n);
 }
 void round(DType dtype, const std::byte* x, std::byte* y, std::int64_t n) {
-  sweep(dtype == DType::F16 ? round_f16 : round_bf16, x, y, n);
+  convert_all(dtype == DType::F16 ? round_f16 : round_bf16, x, y, n);
 }
 
 ValueType in_f32(ValueType type) {
@@ -54,7 +54,7 @@ ValueType in_f32(ValueType type) {
 
 using Library = const KernelLibrary& (*)();
 
-// The same node in f32, alone in a graph of its own.
+// The same node in f32, alone in a separate graph.
 struct Twin {
   explicit Twin(const KernelCall& call) {
     std::vector<Value> inputs;
@@ -68,7 +68,7 @@ struct Twin {
   Graph graph;
 };
 
-// A 16-bit input or output, and where its floats lie in the workspace.
+// A 16-bit input or output, and the offset of its floats in the workspace.
 struct Part {
   std::size_t index = 0;
   std::size_t offset = 0;
@@ -79,7 +79,7 @@ struct Part {
 struct Parts {
   std::vector<Part> inputs;
   std::vector<Part> outputs;
-  std::size_t bytes = 0;  // where the twin's own workspace begins
+  std::size_t bytes = 0;  // in total; the twin's workspace begins there
 };
 
 Parts parts_of(const KernelCall& call) {
@@ -166,7 +166,7 @@ KernelDef half_def(std::string_view name) {
           }};
 }
 
-// Ops that compute. The others move elements by their size, or convert them.
+// Ops that compute. The others only move elements, or convert them.
 constexpr Op kComputing[] = {Op::Add,
                              Op::Sub,
                              Op::Mul,

@@ -1,4 +1,4 @@
-// Reorder: the same elements in another layout, by the tables that say where each element lies.
+// Reorder: copies elements to another layout, by tables of the elements' offsets.
 #include <cstring>
 #include <memory>
 
@@ -38,10 +38,10 @@ void move_rows(const Places& places, const T* x, T* y, std::int64_t begin, std::
   }
 }
 
-// Moves elements by their size alone; T is the unsigned integer of that size.
+// Moves elements without interpreting them; T is the unsigned integer of their size.
 template <class T>
 std::unique_ptr<Kernel> make_reorder_of(const KernelCall& call) {
-  // A scalar is a row of one.
+  // A scalar is treated as a row of one element.
   const Shape shape = call.in_shape(0).rank() == 0 ? Shape{1} : call.in_shape(0);
   const auto places = std::make_shared<const Places>(
       Places{shape, call.input(0).layout.offsets(shape), call.output(0).layout.offsets(shape)});

@@ -1,6 +1,6 @@
-// Matrix products, row by row of the result. Columns are taken in tiles that stay in registers and
-// L1; sums run in short pieces that are added up in double, so that long inner dimensions keep
-// their precision. Rows are independent: the number of threads does not change the result.
+// Matrix products, row by row of the result. Columns are processed in tiles that stay in registers
+// and L1; short partial sums are added up in double, so that long inner dimensions keep their
+// precision. Rows are independent: the number of threads does not change the result.
 #include <algorithm>
 #include <array>
 
@@ -22,12 +22,12 @@ struct Product {
   std::int64_t k = 0;
   bool transpose_a = false;
   bool transpose_b = false;
-  bool one_b = false;  // one right matrix for all batches
+  bool one_b = false;  // the same right matrix for all batch elements
   bool bias = false;
-  bool column_sums = false;  // wanted, of the right matrix
-  bool bits = false;         // wanted, of what is above zero
+  bool column_sums = false;  // also compute those of the right matrix
+  bool bits = false;         // also write a mask of the positive results
   bool masked = false;
-  std::int64_t mask_bytes = 0;  // of a row
+  std::int64_t mask_bytes = 0;  // per row
 };
 
 Product product_of(const KernelCall& call) {
@@ -107,7 +107,7 @@ void multiply_row(const Product& p, const T* a, const T* b, const T* bias, T* y)
   }
 }
 
-// y[j] = the sum of b[:, j], of (k, n).
+// y[j] = the sum of b[:, j], with b (k, n).
 template <class T>
 void sum_columns(const Product& p, const T* b, T* y) {
   for (std::int64_t j = 0; j < p.n; ++j) {
@@ -117,7 +117,7 @@ void sum_columns(const Product& p, const T* b, T* y) {
   }
 }
 
-// Bit j of a row's mask, the lowest of a byte first: whether y[j] is above zero.
+// Bit j of a row's mask, lowest bit of a byte first, says whether y[j] is positive.
 template <class T>
 void write_mask(const T* y, std::int64_t n, std::uint8_t* mask, std::int64_t mask_bytes) {
   std::fill_n(mask, mask_bytes, std::uint8_t{0});

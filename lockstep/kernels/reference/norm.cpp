@@ -1,6 +1,6 @@
-// Normalisation over the batch (statistics of each channel) and over the last axis (statistics of
-// each row). Statistics take two passes and are added up in double. Channels are dealt out in
-// tiles: a channel's sums run over the rows in one order, whatever the number of threads.
+// Normalisation over the batch (statistics per channel) and over the last axis (statistics per
+// row). Statistics take two passes and are summed in double. Threads take tiles of channels: a
+// channel's sums run over the rows in a fixed order, whatever the number of threads.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -92,7 +92,7 @@ std::unique_ptr<Kernel> make_batch_norm_of(const KernelCall& call) {
   });
 }
 
-// With x̂ the normalised input and dz = dy where the activation let through, else 0:
+// With x̂ the normalised input and dz = dy where the activation was active, otherwise 0:
 // dbeta = Σ dz, dgamma = Σ dz x̂, dx = gamma · rstd · (dz - dbeta / R - x̂ dgamma / R) over R rows.
 template <class T>
 std::unique_ptr<Kernel> make_batch_norm_grad_of(const KernelCall& call) {
@@ -279,7 +279,7 @@ std::unique_ptr<Kernel> make_layer_norm_grad(const KernelCall& call) {
                        [&](auto zero) { return make_layer_norm_grad_of<decltype(zero)>(call); });
 }
 
-// Without the extras that backends may offer (norm.h).
+// Without the extras that backends may offer (graph/ops/norm.h).
 bool supports_plain(const KernelCall& call) {
   const auto has = [&](const char* extra) { return call.attrs().has(extra); };
   return supports_floating(call) &&

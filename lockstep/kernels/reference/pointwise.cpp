@@ -1,9 +1,9 @@
 // Pointwise nodes, interpreted: a program runs over tiles of elements, one instruction after the
-// other, each a loop of its own over registers of a tile. What the generated kernels of other
-// devices are checked against; a CPU's graphs hold no such nodes.
+// other, each a separate loop over the registers of a tile. The generated kernels of other devices
+// are checked against it; graphs for a CPU contain no such nodes.
 //
-// A tile is read before any of it is written, so that results may lie where operands do. 16-bit
-// floats are floats in registers, and rounded where they are cast or stored.
+// A tile is read before any of it is written, so results may overwrite operands. 16-bit floats are
+// f32 in registers and rounded when they are cast or stored.
 #include <algorithm>
 #include <functional>
 
@@ -28,7 +28,7 @@ struct Register {
   }
 };
 
-// Calls f with a value of the type in which a dtype is computed with.
+// Calls f with a value of the type in which a dtype is computed.
 template <class F>
 decltype(auto) dispatch_computed(DType dtype, F&& f) {
   switch (dtype) {
@@ -48,14 +48,14 @@ decltype(auto) dispatch_computed(DType dtype, F&& f) {
 }
 
 using Registers = std::vector<Register>;
-// What an instruction does to the registers, for so many elements.
-using Step = std::function<void(Registers&, std::int64_t)>;
+// Executes an instruction on the registers, for so many elements.
+using TileFunction = std::function<void(Registers&, std::int64_t)>;
 
 // The registers of an instruction: its operands', then its result's.
 using Places = std::vector<std::size_t>;
 
 template <class T, class F>
-Step one_operand(const Places& places, F f) {
+TileFunction one_operand(const Places& places, F f) {
   return [x = places[0], y = places[1], f](Registers& registers, std::int64_t n) {
     using R = decltype(f(T{}));
     const T* from = registers[x].as<T>();
@@ -65,7 +65,7 @@ Step one_operand(const Places& places, F f) {
 }
 
 template <class T, class F>
-Step two_operands(const Places& places, F f) {
+TileFunction two_operands(const Places& places, F f) {
   return [a = places[0], b = places[1], y = places[2], f](Registers& registers, std::int64_t n) {
     using R = decltype(f(T{}, T{}));
     const T* left = registers[a].as<T>();
@@ -75,14 +75,14 @@ Step two_operands(const Places& places, F f) {
   };
 }
 
-// For the dtypes that an op's shape rule allows.
+// One maker per set of dtypes that an op accepts.
 
 template <class F>
-Step numbers(DType dtype, const Places& places, F f) {
-  return dispatch_computed(dtype, [&](auto zero) -> Step {
+TileFunction numbers(DType dtype, const Places& places, F f) {
+  return dispatch_computed(dtype, [&](auto zero) -> TileFunction {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, bool>) {
-      fail<InternalError>("[pointwise] arithmetic on bool");
+      fail<InternalError>("[pointwise] there is no arithmetic on bool");
     } else if constexpr (std::is_invocable_v<F, T>) {
       return one_operand<T>(places, f);
     } else {
@@ -92,8 +92,8 @@ Step numbers(DType dtype, const Places& places, F f) {
 }
 
 template <class F>
-Step floats(DType dtype, const Places& places, F f) {
-  const auto make = [&](auto zero) -> Step {
+TileFunction floats(DType dtype, const Places& places, F f) {
+  const auto make = [&](auto zero) -> TileFunction {
     using T = decltype(zero);
     if constexpr (std::is_invocable_v<F, T>) {
       return one_operand<T>(places, f);
@@ -105,24 +105,24 @@ Step floats(DType dtype, const Places& places, F f) {
 }
 
 template <class F>
-Step comparison(DType dtype, const Places& places, F f) {
+TileFunction comparison(DType dtype, const Places& places, F f) {
   return dispatch_computed(dtype,
                            [&](auto zero) { return two_operands<decltype(zero)>(places, f); });
 }
 
-Step activation(const Attrs& attrs, DType dtype, const Places& places) {
+TileFunction activation(const Attrs& attrs, DType dtype, const Places& places) {
   return with_activation<StandardMath>(attrs.text("kind"), attrs.real("alpha"), [&](auto kind) {
     return floats(dtype, places, [kind](auto x) { return kind.value(x); });
   });
 }
 
-Step activation_grad(const Attrs& attrs, DType dtype, const Places& places) {
+TileFunction activation_grad(const Attrs& attrs, DType dtype, const Places& places) {
   return with_activation<StandardMath>(attrs.text("kind"), attrs.real("alpha"), [&](auto kind) {
     return floats(dtype, places, [kind](auto dy, auto x) { return kind.grad(dy, x); });
   });
 }
 
-Step cast(DType from, DType to, const Places& places) {
+TileFunction cast(DType from, DType to, const Places& places) {
   return dispatch_computed(from, [&](auto source) {
     return dispatch(to, [&](auto target) {
       using To = decltype(target);
@@ -133,8 +133,8 @@ Step cast(DType from, DType to, const Places& places) {
   });
 }
 
-Step select(DType dtype, const Places& places) {
-  return dispatch_computed(dtype, [&](auto zero) -> Step {
+TileFunction select(DType dtype, const Places& places) {
+  return dispatch_computed(dtype, [&](auto zero) -> TileFunction {
     using T = decltype(zero);
     return [places](Registers& registers, std::int64_t n) {
       const bool* condition = registers[places[0]].as<bool>();
@@ -146,9 +146,9 @@ Step select(DType dtype, const Places& places) {
   });
 }
 
-// `dtype` is that of operand 0.
-Step step_of(const PointwiseInstruction& instruction, DType dtype, DType result,
-             const Places& places) {
+// `dtype` is operand 0's.
+TileFunction tile_function(const PointwiseInstruction& instruction, DType dtype, DType result,
+                           const Places& places) {
   switch (instruction.op) {
     case Op::Add:
       return numbers(dtype, places, Plus());
@@ -222,9 +222,9 @@ class PointwiseKernel final : public Kernel {
     }
     inputs_ = form_.input_dtypes(types);
     results_ = result_dtypes(form_.program, inputs_);
-    // Operands lie in the first registers, results behind them, literals behind these.
+    // The first registers hold operands, the next ones results, the last ones literals.
     registers_.resize(form_.operands + form_.program.size());
-    for (std::size_t i = 0; i < form_.program.size(); ++i) add_step(i);
+    for (std::size_t i = 0; i < form_.program.size(); ++i) add_instruction(i);
   }
 
   void bind(const Binding& binding) override { binding_ = binding; }
@@ -234,14 +234,14 @@ class PointwiseKernel final : public Kernel {
       for (std::int64_t at = 0; at < elements_[segment]; at += kTile) {
         const std::int64_t n = std::min(kTile, elements_[segment] - at);
         load(segment, at, n);
-        for (const Step& step : steps_) step(registers_, n);
+        for (const TileFunction& function : functions_) function(registers_, n);
         store(segment, at, n);
       }
     }
   }
 
  private:
-  void add_step(std::size_t i) {
+  void add_instruction(std::size_t i) {
     const PointwiseInstruction& instruction = form_.program[i];
     Places places;
     DType dtype = DType::F32;
@@ -254,7 +254,7 @@ class PointwiseKernel final : public Kernel {
       places.push_back(literal ? add_literal(operand) : input ? index : form_.operands + index);
     }
     places.push_back(form_.operands + i);
-    steps_.push_back(step_of(instruction, dtype, results_[i], places));
+    functions_.push_back(tile_function(instruction, dtype, results_[i], places));
   }
 
   std::size_t add_literal(const PointwiseOperand& literal) {
@@ -303,10 +303,10 @@ class PointwiseKernel final : public Kernel {
   }
 
   PointwiseForm form_;
-  std::vector<std::int64_t> elements_;  // by segment
+  std::vector<std::int64_t> elements_;  // per segment
   std::vector<DType> inputs_;
   std::vector<DType> results_;
-  std::vector<Step> steps_;
+  std::vector<TileFunction> functions_;
   Registers registers_;
   Binding binding_;
 };

@@ -1,5 +1,6 @@
-// Largest and mean elements of windows over (N, H, W, C) images, and their gradients. Work is dealt
-// out by results going forward and by images going back, so that threads never meet.
+// Max and average pooling over (N, H, W, C) images, and their gradients. Threads divide the work by
+// results in the forward pass and by images in the backward pass, so they never write the same
+// element.
 #include <algorithm>
 
 #include "lockstep/device/cpu/parallel.h"
@@ -28,8 +29,8 @@ struct Pool {
         left(attrs.ints("padding")[2]) {}
 };
 
-// The part of a window that lies on the image: rows [row_begin, row_end) of it, and so on; (row,
-// column) is where the window begins, padding included.
+// The part of a window inside the image: its rows [row_begin, row_end) and columns likewise. The
+// window begins at (row, column), padding included.
 struct Window {
   std::int64_t row, column, row_begin, row_end, column_begin, column_end;
 
@@ -43,7 +44,7 @@ struct Window {
 
   std::int64_t elements() const { return (row_end - row_begin) * (column_end - column_begin); }
 
-  // Calls f(place in the window, offset of the pixel) for each.
+  // Calls f(index in the window, offset of the pixel) for each pixel.
   template <class F>
   void for_each(const Pool& p, F&& f) const {
     for (std::int64_t i = row_begin; i < row_end; ++i) {
@@ -54,7 +55,7 @@ struct Window {
   }
 };
 
-// Calls f(image, result pixel, window) for the result pixels of images [begin, end).
+// Calls f(image, result pixel, window) for the result pixels [begin, end).
 template <class F>
 void for_each_window(const Pool& p, std::int64_t begin, std::int64_t end, F&& f) {
   for (std::int64_t pixel = begin; pixel < end; ++pixel) {
@@ -73,7 +74,7 @@ void max_pool_pixels(const Pool& p, const T* x, T* y, Index* places, std::int64_
     window.for_each(p, [&](std::int64_t place, std::int64_t offset) {
       const T* candidate = from + offset;
       for (std::int64_t k = 0; k < p.c; ++k) {
-        // A NaN wins once and stays: what is not a number in a window is not one in the result.
+        // The first NaN wins, so a NaN in a window propagates.
         const bool wins = first || (!(candidate[k] <= best[k]) && best[k] == best[k]);
         best[k] = wins ? candidate[k] : best[k];
         winner[k] = wins ? static_cast<Index>(place) : winner[k];

@@ -1,10 +1,10 @@
-// Reductions. The order of every sum is a function of the shape alone, never of the number of
-// threads: blocks of fixed size are summed in the element type, by lanes that the compiler keeps in
-// vector registers, and the blocks' sums are added up in double.
+// Reductions. The order of every sum depends only on the shape, never on the number of threads:
+// blocks of fixed size are summed in the element type, in lanes that the compiler keeps in vector
+// registers, and the blocks' sums are added up in double.
 //
-// Neighbouring axes of one kind (kept or reduced) act as one, so that nearly every reduction is
-// (outer, reduced, inner) → (outer, inner). What is not, such as (reduced, kept, reduced), walks
-// its elements one by one.
+// Neighbouring axes of one kind (kept or reduced) are merged, so that nearly every reduction is
+// (outer, reduced, inner) → (outer, inner). Any other, such as (reduced, kept, reduced), visits its
+// elements one by one.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -20,15 +20,15 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kLanes = 16;       // elements side by side in one block
-constexpr std::int64_t kBlock = 1024;     // elements of a row whose sum is kept in the element type
-constexpr std::int64_t kRows = 64;        // the same for rows that are added up as vectors
-constexpr std::int64_t kColumns = 64;     // columns that go through the rows together
-constexpr std::int64_t kMostPieces = 16;  // pieces that a long reduction is cut into
+constexpr std::int64_t kLanes = 16;       // partial sums in a block
+constexpr std::int64_t kBlock = 1024;     // elements of a row that are summed in the element type
+constexpr std::int64_t kRows = 64;        // the same for rows that are added as vectors
+constexpr std::int64_t kColumns = 64;     // columns that are summed together
+constexpr std::int64_t kMostPieces = 16;  // of a long reduction
 
 template <class T>
 struct Sum {
-  // Integers are added without sign, so that overflow wraps around.
+  // Integers are added unsigned, so that overflow wraps around.
   using Element = std::conditional_t<std::is_floating_point_v<T>, T, std::uint64_t>;
   using Total = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
   static constexpr Element first() { return 0; }
@@ -38,7 +38,7 @@ struct Sum {
   }
 };
 
-// A NaN is the largest; nothing at all gives the lowest number there is.
+// NaN counts as the largest; the maximum of no elements is the lowest number of the type.
 template <class T>
 struct Max {
   using Element = T;
@@ -50,7 +50,7 @@ struct Max {
   static T join(T a, T b) { return (b > a) | (b != b) ? b : a; }
 };
 
-// (outer, reduced, inner); `direct` where the reduction has this form.
+// (outer, reduced, inner); `direct` if the reduction has this form.
 struct Form {
   std::int64_t outer = 1;
   std::int64_t reduced = 1;
@@ -73,8 +73,8 @@ Form form_of(const Shape& shape, const Ints& axes) {
   return form;
 }
 
-// Pieces into which the reduced axis is cut so that several threads find work where the result has
-// few elements. Depends on the shape alone.
+// The number of pieces into which the reduced axis is split, so that several threads have work if
+// the result has few elements. Depends only on the shape.
 std::int64_t pieces_of(const Form& form) {
   const std::int64_t by_size = form.reduced * form.inner / (2 * kGrain);
   return std::clamp<std::int64_t>(std::min(by_size, form.reduced), 1, kMostPieces);
@@ -129,7 +129,7 @@ void reduce_rows(const T* x, std::int64_t rows, std::int64_t stride, std::int64_
   }
 }
 
-// inner == 1: every result is a run of neighbouring elements.
+// inner == 1: every result reduces a contiguous range.
 template <class R, class T>
 KernelFunction reduce_runs(const Form& form, double scale) {
   const std::int64_t pieces = form.outer == 1 ? pieces_of(form) : 1;
@@ -166,7 +166,7 @@ KernelFunction reduce_runs(const Form& form, double scale) {
   };
 }
 
-// inner > 1: every result is a column. One task is a block of columns of one piece of the rows.
+// inner > 1: every result reduces a column. A task is a block of columns of one piece of the rows.
 template <class R, class T>
 KernelFunction reduce_columns(const Form& form, double scale) {
   const std::int64_t pieces = form.outer == 1 ? pieces_of(form) : 1;
@@ -216,7 +216,7 @@ KernelFunction reduce_columns(const Form& form, double scale) {
   };
 }
 
-// Any other form: for each result, its elements by their strides.
+// Any other form: each result reads its elements with strides.
 template <class R, class T>
 KernelFunction reduce_strided(const KernelCall& call, double scale) {
   const AxisGroups groups = group_axes(call.in_shape(0), call.attrs().ints("axes"));
@@ -258,7 +258,7 @@ std::unique_ptr<Kernel> make_reduction(const KernelCall& call, double scale) {
   return dispatch_wide(call.in_dtype(0), [&](auto zero) -> std::unique_ptr<Kernel> {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, bool>) {
-      fail<InternalError>("a reduction of bool");
+      fail<InternalError>("there is no reduction of bool");
     } else {
       if (!form.direct) return make_kernel(reduce_strided<R<T>, T>(call, scale));
       if (form.inner == 1) return make_kernel(reduce_runs<R<T>, T>(form, scale));
@@ -271,7 +271,7 @@ std::unique_ptr<Kernel> make_sum(const KernelCall& call) {
   return make_reduction<Sum>(call, 1.0);
 }
 
-// The mean of nothing is 0.
+// The mean of no elements is 0.
 std::unique_ptr<Kernel> make_mean(const KernelCall& call) {
   const std::int64_t from = call.in_shape(0).elements();
   const std::int64_t to = call.out_shape(0).elements();
@@ -291,8 +291,8 @@ std::size_t workspace_bytes(const KernelCall& call) {
   return static_cast<std::size_t>(pieces * form.inner) * sizeof(double);
 }
 
-// The first largest along an axis: (outer, extent, inner) → (outer, inner). NaN is larger than
-// nothing.
+// The index of the first largest element along an axis: (outer, extent, inner) → (outer, inner).
+// NaN counts as smaller than every number.
 std::unique_ptr<Kernel> make_argmax(const KernelCall& call) {
   const int axis = static_cast<int>(call.attrs().integer("axis"));
   const Shape& shape = call.in_shape(0);

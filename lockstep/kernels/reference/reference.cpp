@@ -3,7 +3,7 @@
 namespace lockstep {
 
 void add_reference_kernels(KernelLibrary& library) {
-  add_reference_half(library);  // first: the others do not look for 16 bits
+  add_reference_half(library);  // first, because the others do not check for 16-bit floats
   add_reference_elementwise(library);
   add_reference_activation(library);
   add_reference_pointwise(library);

@@ -1,12 +1,12 @@
-// The reference kernels: plain C++ for row-major values, one function an op family. They are what
-// other kernels are checked against, and what a CPU device runs where nothing faster is there.
+// The reference kernels: plain C++ for row-major values, one function per op family. Other kernels
+// are checked against them, and a CPU device runs them if there is nothing faster.
 #pragma once
 
 #include "lockstep/kernels/kernel.h"
 
 namespace lockstep {
 
-// Every op that computes, in 16-bit floats, through the reference for f32.
+// Every op that computes, for 16-bit floats, through the f32 reference kernels.
 void add_reference_half(KernelLibrary& library);
 void add_reference_elementwise(KernelLibrary& library);
 void add_reference_activation(KernelLibrary& library);
@@ -20,7 +20,7 @@ void add_reference_pool(KernelLibrary& library);
 void add_reference_norm(KernelLibrary& library);
 void add_reference_random(KernelLibrary& library);
 void add_reference_softmax(KernelLibrary& library);
-// AllReduce on a replica that is alone: the values as they are.
+// Collectives on a rank that is alone: the values as they are. OwnSlice.
 void add_reference_collective(KernelLibrary& library);
 // Assign, Update and GlobalNorm.
 void add_reference_update(KernelLibrary& library);

@@ -1,5 +1,4 @@
-// Ops that move elements about. Elements are moved as words of their size: what they mean does not
-// matter here.
+// Ops that move elements, bitcast to unsigned integers of their size.
 #include <cstring>
 #include <numeric>
 
@@ -13,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// Calls f with an unsigned word of the size of a dtype's elements.
+// Calls f with an unsigned integer of the size of a dtype's elements.
 template <class F>
 decltype(auto) dispatch_word(DType dtype, F&& f) {
   switch (size_of(dtype)) {
@@ -28,7 +27,7 @@ decltype(auto) dispatch_word(DType dtype, F&& f) {
   }
 }
 
-// The word of T's size that a value of a dtype of that size is.
+// A value stored in a dtype of T's size, bitcast to T.
 template <class T>
 T word_of(DType dtype, double value) {
   T word = {};
@@ -39,7 +38,7 @@ T word_of(DType dtype, double value) {
   return word;
 }
 
-// Not inlined: a walk calls it in several places, and each would be compiled for every word.
+// Not inlined: a walk calls it in several places, each of which would be compiled for every size.
 template <class T>
 [[gnu::noinline]] void copy_run(const T* from, std::int64_t from_step, T* to, std::int64_t to_step,
                                 std::int64_t n) {
@@ -75,8 +74,8 @@ std::unique_ptr<Kernel> strided_read(const KernelCall& call, std::vector<std::in
   });
 }
 
-// (batch, rows, columns) → (batch, columns, rows), in tiles small enough that the lines of both
-// sides stay in the first-level cache.
+// (batch, rows, columns) → (batch, columns, rows), in tiles small enough that the cache lines of
+// both sides stay in L1.
 std::unique_ptr<Kernel> transpose_matrices(DType dtype, std::int64_t batch, std::int64_t rows,
                                            std::int64_t columns) {
   constexpr std::int64_t kTile = 16;
@@ -85,13 +84,13 @@ std::unique_ptr<Kernel> transpose_matrices(DType dtype, std::int64_t batch, std:
     return make_kernel([batch, rows, columns](const Binding& binding) {
       const T* x = binding.in<T>(0);
       T* y = binding.out<T>(0);
-      const std::int64_t bands = (columns + kTile - 1) / kTile;
+      const std::int64_t strips = (columns + kTile - 1) / kTile;
       const std::int64_t grain = std::max<std::int64_t>(1, kGrain / (rows * kTile + 1));
-      parallel_for(batch * bands, grain, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t band = first; band < last; ++band) {
-          const T* from = x + band / bands * rows * columns;
-          T* to = y + band / bands * rows * columns;
-          const std::int64_t c_begin = band % bands * kTile;
+      parallel_for(batch * strips, grain, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t strip = first; strip < last; ++strip) {
+          const T* from = x + strip / strips * rows * columns;
+          T* to = y + strip / strips * rows * columns;
+          const std::int64_t c_begin = strip % strips * kTile;
           const std::int64_t c_end = std::min(columns, c_begin + kTile);
           for (std::int64_t r_begin = 0; r_begin < rows; r_begin += kTile) {
             const std::int64_t r_end = std::min(rows, r_begin + kTile);
@@ -110,7 +109,7 @@ std::unique_ptr<Kernel> transpose_matrices(DType dtype, std::int64_t batch, std:
 std::unique_ptr<Kernel> make_transpose(const KernelCall& call) {
   const Shape& from = call.in_shape(0);
   const Ints& permutation = call.attrs().ints("permutation");
-  // A rotation of the axes behind an unmoved front is a transposition of matrices.
+  // If the first axes stay and the others are rotated, this is a transposition of matrices.
   const auto rank = static_cast<std::size_t>(from.rank());
   std::size_t front = 0;
   while (front < rank && std::cmp_equal(permutation[front], front)) ++front;
@@ -174,46 +173,48 @@ std::unique_ptr<Kernel> make_pad(const KernelCall& call) {
   });
 }
 
-// Concat and Split: the whole is (outer, extent, …), of which a part is a band of the second axis.
-struct Band {
-  std::size_t bytes = 0;   // of one row of the part
-  std::size_t offset = 0;  // where it begins in a row of the whole
+// Concat and Split: the whole value is (outer, extent, …), and a part is a slice along the second
+// axis.
+struct ConcatPart {
+  std::size_t bytes = 0;   // per row of the part
+  std::size_t offset = 0;  // in a row of the whole
 };
 
-struct Bands {
+struct ConcatLayout {
   std::int64_t outer = 1;
-  std::size_t bytes = 0;  // of one row of the whole
-  std::vector<Band> parts;
+  std::size_t bytes = 0;  // per row of the whole
+  std::vector<ConcatPart> parts;
 };
 
-Bands bands_of(const Graph& graph, const std::vector<ValueId>& parts, std::int64_t axis) {
-  Bands bands;
+ConcatLayout concat_layout(const Graph& graph, const std::vector<ValueId>& parts,
+                           std::int64_t axis) {
+  ConcatLayout layout;
   const Shape& first = graph.type(parts[0]).shape;
-  for (int i = 0; i < axis; ++i) bands.outer *= first[i];
+  for (int i = 0; i < axis; ++i) layout.outer *= first[i];
   for (ValueId id : parts) {
     const ValueType& type = graph.type(id);
     std::size_t bytes = size_of(type.dtype);
     for (int i = static_cast<int>(axis); i < type.shape.rank(); ++i) {
       bytes *= static_cast<std::size_t>(type.shape[i]);
     }
-    bands.parts.push_back({bytes, bands.bytes});
-    bands.bytes += bytes;
+    layout.parts.push_back({bytes, layout.bytes});
+    layout.bytes += bytes;
   }
-  return bands;
+  return layout;
 }
 
 // Calls f(part, offset in the part, offset in the whole, bytes) for every row of every part.
 template <class F>
-void for_bands(const Bands& bands, F&& f) {
+void for_each_part(const ConcatLayout& layout, F&& f) {
   const auto grain = static_cast<std::int64_t>(4 * static_cast<std::size_t>(kGrain) /
-                                               std::max<std::size_t>(bands.bytes, 1));
-  parallel_for(bands.outer, grain, [&](std::int64_t begin, std::int64_t end) {
+                                               std::max<std::size_t>(layout.bytes, 1));
+  parallel_for(layout.outer, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::size_t row = static_cast<std::size_t>(begin); row < static_cast<std::size_t>(end);
          ++row) {
-      for (std::size_t part = 0; part < bands.parts.size(); ++part) {
-        const Band& band = bands.parts[part];
-        if (band.bytes > 0) {
-          f(part, row * band.bytes, row * bands.bytes + band.offset, band.bytes);
+      for (std::size_t part = 0; part < layout.parts.size(); ++part) {
+        const ConcatPart& slice = layout.parts[part];
+        if (slice.bytes > 0) {
+          f(part, row * slice.bytes, row * layout.bytes + slice.offset, slice.bytes);
         }
       }
     }
@@ -221,22 +222,24 @@ void for_bands(const Bands& bands, F&& f) {
 }
 
 std::unique_ptr<Kernel> make_concat(const KernelCall& call) {
-  const Bands bands = bands_of(call.graph, call.node.inputs, call.attrs().integer("axis"));
-  return make_kernel([bands](const Binding& binding) {
-    for_bands(bands,
-              [&](std::size_t part, std::size_t in_part, std::size_t in_whole, std::size_t bytes) {
-                std::memcpy(binding.outputs[0] + in_whole, binding.inputs[part] + in_part, bytes);
-              });
+  const ConcatLayout layout =
+      concat_layout(call.graph, call.node.inputs, call.attrs().integer("axis"));
+  return make_kernel([layout](const Binding& binding) {
+    for_each_part(layout, [&](std::size_t part, std::size_t in_part, std::size_t in_whole,
+                              std::size_t bytes) {
+      std::memcpy(binding.outputs[0] + in_whole, binding.inputs[part] + in_part, bytes);
+    });
   });
 }
 
 std::unique_ptr<Kernel> make_split(const KernelCall& call) {
-  const Bands bands = bands_of(call.graph, call.node.outputs, call.attrs().integer("axis"));
-  return make_kernel([bands](const Binding& binding) {
-    for_bands(bands,
-              [&](std::size_t part, std::size_t in_part, std::size_t in_whole, std::size_t bytes) {
-                std::memcpy(binding.outputs[part] + in_part, binding.inputs[0] + in_whole, bytes);
-              });
+  const ConcatLayout layout =
+      concat_layout(call.graph, call.node.outputs, call.attrs().integer("axis"));
+  return make_kernel([layout](const Binding& binding) {
+    for_each_part(layout, [&](std::size_t part, std::size_t in_part, std::size_t in_whole,
+                              std::size_t bytes) {
+      std::memcpy(binding.outputs[part] + in_part, binding.inputs[0] + in_whole, bytes);
+    });
   });
 }
 
@@ -269,7 +272,7 @@ std::unique_ptr<Kernel> make_one_hot(const KernelCall& call) {
   });
 }
 
-// Throws on the calling thread, before any work is shared out.
+// Throws on the calling thread, before any work is distributed.
 template <class Index>
 void expect_inside(const Index* indices, std::int64_t count, std::int64_t rows,
                    std::string_view op) {
@@ -316,7 +319,7 @@ template <class T>
   for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(to[i] + from[i]);
 }
 
-// Threads share out the columns, so that every row is added to in the order of the indices.
+// Threads divide the columns, so that every row is added to in the order of the indices.
 std::unique_ptr<Kernel> make_gather_grad(const KernelCall& call) {
   const std::int64_t rows = call.out_shape(0)[0];
   const std::int64_t count = call.in_shape(1).elements();

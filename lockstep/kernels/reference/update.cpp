@@ -1,5 +1,5 @@
-// What changes variables: assignment, and the update of all parameters of a model. Parameters that
-// lie side by side, with gradients and slots that do too, are swept as one range.
+// Ops that change variables: assignment, and the update of all parameters of a model. Parameters
+// that are adjacent in memory, together with their gradients and slots, are updated as one range.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,30 +14,31 @@
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kScalars = 3;          // inputs before the first parameter
-constexpr std::int64_t kSweepGrain = 16384;  // elements that are worth a thread
-// Parameters that are divided between threads each by itself, as the products with them are
-// (kernels/onednn/matmul.cpp), and not joined with their neighbours.
-constexpr std::int64_t kLargeParameter = 2 * kSweepGrain;
+constexpr std::size_t kScalars = 3;           // inputs before the first parameter
+constexpr std::int64_t kUpdateGrain = 16384;  // elements that are worth a thread
+// Parameters of this size are not merged with their neighbours. Threads divide each of them in the
+// same way as the matrix products with it (kernels/onednn/matmul.cpp).
+constexpr std::int64_t kLargeParameter = 2 * kUpdateGrain;
 constexpr std::int64_t kChunk = 4096;  // elements of one partial sum of a norm
 
-LOCKSTEP_VECTORIZED void sweep(UpdateRule rule, const UpdateRange<float>& r,
-                               const UpdateScalars<float>& s) {
-  sweep_rule(rule, r, s);
+LOCKSTEP_VECTORIZED void apply_rule(UpdateRule rule, const UpdateRange<float>& r,
+                                    const UpdateScalars<float>& s) {
+  update_rule(rule, r, s);
 }
 
-LOCKSTEP_VECTORIZED void sweep(UpdateRule rule, const UpdateRange<double>& r,
-                               const UpdateScalars<double>& s) {
-  sweep_rule(rule, r, s);
+LOCKSTEP_VECTORIZED void apply_rule(UpdateRule rule, const UpdateRange<double>& r,
+                                    const UpdateScalars<double>& s) {
+  update_rule(rule, r, s);
 }
 
-LOCKSTEP_VECTORIZED void sweep_moments(const UpdateRange<float>& r, const UpdateScalars<float>& s) {
-  sweep_lamb_moments(r, s);
+LOCKSTEP_VECTORIZED void update_moments(const UpdateRange<float>& r,
+                                        const UpdateScalars<float>& s) {
+  update_lamb_moments(r, s);
 }
 
-LOCKSTEP_VECTORIZED void sweep_moments(const UpdateRange<double>& r,
-                                       const UpdateScalars<double>& s) {
-  sweep_lamb_moments(r, s);
+LOCKSTEP_VECTORIZED void update_moments(const UpdateRange<double>& r,
+                                        const UpdateScalars<double>& s) {
+  update_lamb_moments(r, s);
 }
 
 LOCKSTEP_VECTORIZED double squares(NormOf what, const UpdateRange<float>& r,
@@ -54,13 +55,13 @@ std::int64_t chunks_of(std::int64_t count) {
   return (count + kChunk - 1) / kChunk;
 }
 
-// The sum of squares over a range, from partial sums of fixed chunks, added in their order: it does
-// not depend on the number of threads. `partial` has room for chunks_of(count) numbers.
+// The sum of squares over a range. Partial sums of fixed chunks are added in order, so the result
+// does not depend on the number of threads. `partial` has room for chunks_of(count) numbers.
 template <class T>
 double sum_in_chunks(NormOf what, const UpdateRange<T>& range, const UpdateScalars<T>& scalars,
                      double* partial) {
   const std::int64_t chunks = chunks_of(range.count);
-  parallel_for(chunks, kSweepGrain / kChunk, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(chunks, kUpdateGrain / kChunk, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t chunk = begin; chunk < end; ++chunk) {
       const std::int64_t first = chunk * kChunk;
       const std::int64_t last = std::min(first + kChunk, range.count);
@@ -87,7 +88,7 @@ UpdateRule rule_of(const Attrs& attrs) {
   if (rule == "rmsprop") return UpdateRule::RmsProp;
   if (rule == "adagrad") return UpdateRule::Adagrad;
   if (rule == "lars") return UpdateRule::Lars;
-  ensure(rule == "lamb", "{} is no update rule", rule);
+  ensure(rule == "lamb", "'{}' is not an update rule", rule);
   return UpdateRule::Lamb;
 }
 
@@ -111,7 +112,7 @@ struct UpdateOptions {
         nesterov(flag_or_false(attrs, "nesterov")) {}
 
   bool decays_inside() const { return rule == UpdateRule::Lars || rule == UpdateRule::Lamb; }
-  // Whether parameters are treated each by its own norm, and so cannot be joined.
+  // Whether each parameter's norm matters, so that adjacent parameters cannot be merged.
   bool by_parameter() const { return decays_inside() || clip_norm > 0; }
 };
 
@@ -147,7 +148,7 @@ class UpdateKernel final : public Kernel {
       const ValueId id = call.node.inputs[kScalars + i];
       counts_.push_back(static_cast<std::int64_t>(call.graph.bytes(id) / sizeof(T)));
     }
-    // rmsprop's mean comes last, momentum or not; the sweep looks for it in its own place.
+    // The rule expects rmsprop's mean in slot 2, with or without momentum.
     const bool lone_mean = options_.rule == UpdateRule::RmsProp && options_.momentum <= 0;
     second_slot_ = lone_mean ? 2 : 1;
   }
@@ -172,14 +173,14 @@ class UpdateKernel final : public Kernel {
   }
 
   void run(Stream&) override {
-    if (*scale_ == 0.0F) return;  // an empty global batch, or a step to be skipped
+    if (*scale_ == 0.0F) return;  // an empty global batch, or a step to skip
     const UpdateScalars<T> scalars =
         scalars_for<T>(options_, static_cast<double>(*rate_), static_cast<double>(*scale_), *step_);
     for (const UpdateRange<T>& range : ranges_) update(range, scalars);
   }
 
  private:
-  // Parameters and slots are inputs that the node changes in place.
+  // Parameters and slots are inputs that the node updates in place.
   UpdateRange<T> range_of(const Binding& binding, std::size_t i) const {
     const std::size_t count = counts_.size();
     const auto writable = [&](std::size_t list) {
@@ -192,7 +193,7 @@ class UpdateKernel final : public Kernel {
     return range;
   }
 
-  // Whether one range goes on where the other ends, in every list.
+  // Whether range b begins where a ends, for the parameter, the gradient and every slot.
   static bool adjacent(const UpdateRange<T>& a, const UpdateRange<T>& b) {
     bool result = a.parameter + a.count == b.parameter && a.gradient + a.count == b.gradient;
     for (std::size_t i = 0; i < a.slots.size(); ++i) {
@@ -214,10 +215,10 @@ class UpdateKernel final : public Kernel {
     }
     if (options_.rule == UpdateRule::Lars) s.step = s.rate * lars_trust(range, s);
     if (options_.rule == UpdateRule::Lamb) {
-      in_pieces(range, [&](const UpdateRange<T>& piece) { sweep_moments(piece, s); });
+      in_pieces(range, [&](const UpdateRange<T>& piece) { update_moments(piece, s); });
       s.step = s.rate * lamb_trust(range, s);
     }
-    in_pieces(range, [&](const UpdateRange<T>& piece) { sweep(options_.rule, piece, s); });
+    in_pieces(range, [&](const UpdateRange<T>& piece) { apply_rule(options_.rule, piece, s); });
   }
 
   T lars_trust(const UpdateRange<T>& range, const UpdateScalars<T>& s) {
@@ -235,14 +236,14 @@ class UpdateKernel final : public Kernel {
 
   template <class F>
   void in_pieces(const UpdateRange<T>& range, F&& f) {
-    parallel_for(range.count, kSweepGrain,
+    parallel_for(range.count, kUpdateGrain,
                  [&](std::int64_t begin, std::int64_t end) { f(range.piece(begin, end)); });
   }
 
   UpdateOptions options_;
   std::size_t slots_ = 0;
   std::size_t second_slot_ = 1;
-  std::vector<std::int64_t> counts_;  // elements of each parameter in memory
+  std::vector<std::int64_t> counts_;  // elements per parameter, including padding
   std::vector<UpdateRange<T>> ranges_;
   std::vector<double> partial_;
   const float* rate_ = nullptr;
@@ -250,8 +251,8 @@ class UpdateKernel final : public Kernel {
   const std::int64_t* step_ = nullptr;
 };
 
-// Any layout, as long as a parameter, its gradient and its slots share it: padding is zero in all
-// of them, and every rule leaves it so.
+// Any layout, if a parameter, its gradient and its slots have the same: padding is zero in all of
+// them, and every rule keeps it zero.
 bool supports_update(const KernelCall& call) {
   const auto count = static_cast<std::size_t>(call.attrs().integer("count"));
   if (!is_f32_or_f64(call.in_dtype(kScalars))) return false;
@@ -281,7 +282,7 @@ class GlobalNormKernel final : public Kernel {
     ranges_.clear();
     std::int64_t largest = 0;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
-      // Each on its own, however they lie: the order of addition must not follow from that.
+      // One range per gradient, even if adjacent: the order of addition must not depend on that.
       ranges_.push_back({nullptr, binding.in<T>(i), {}, counts_[i]});
       largest = std::max(largest, counts_[i]);
     }
@@ -304,7 +305,7 @@ class GlobalNormKernel final : public Kernel {
   float* result_ = nullptr;
 };
 
-// As the gradients come: padding is zero and adds nothing.
+// The gradients keep their layouts: padding is zero and adds nothing.
 NodeLayouts any_layouts(const KernelCall& call) {
   NodeLayouts wish{{}, std::vector<Layout>(1)};
   for (std::size_t i = 0; i < call.in_count(); ++i) wish.inputs.push_back(call.input(i).layout);

@@ -1,5 +1,5 @@
-// The update rules of graph/ops/update.h as sweeps over flat memory: one pass that reads gradient
-// and slots and writes parameter and slots. Scalars are worked out once, before the sweep.
+// The update rules of graph/ops/update.h over flat memory: one pass that reads gradient and slots
+// and writes parameter and slots. Scalars are computed once, before the pass.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace lockstep {
 
 enum class UpdateRule { Sgd, SgdMomentum, Adam, RmsProp, Adagrad, Lars, Lamb };
 
-// Neighbours in memory that are updated alike. What a rule does not keep, or a norm not
-// read, is null.
+// A contiguous range of elements that are updated in the same way. Pointers that a rule or a norm
+// does not use are null.
 template <class T>
 struct UpdateRange {
   T* parameter = nullptr;
@@ -34,21 +34,21 @@ struct UpdateRange {
 template <class T>
 struct UpdateScalars {
   T rate = 0;
-  T scale = 1;                                  // of the gradient, clipping by norm included
-  T clip = std::numeric_limits<T>::infinity();  // of each element of the scaled gradient
+  T scale = 1;                                  // of the gradient, including clipping by norm
+  T clip = std::numeric_limits<T>::infinity();  // limit for each element of the scaled gradient
   T keep = 1;                                   // 1 - rate · decoupled weight decay
   T decay = 0;                                  // lars, lamb: weight decay inside the rule
   T epsilon = 0;
   T momentum = 0;
   T beta_1 = 0;     // 1 - beta_1; rmsprop: rho
   T beta_2 = 0;     // 1 - beta_2; rmsprop: 1 - rho
-  T step = 0;       // adam: the rate with the corrections of both moments; lars: the local rate
+  T step = 0;       // adam: the rate with both bias corrections; lars, lamb: the local rate
   T correct_1 = 1;  // lamb: 1 / (1 - beta_1^t)
   T correct_2 = 1;  // lamb: 1 / (1 - beta_2^t)
   bool nesterov = false;
 };
 
-// The gradient as a rule sees it. A NaN goes through.
+// The gradient as a rule sees it: scaled and clipped. NaN propagates.
 template <class T>
 LOCKSTEP_INLINE T seen(T gradient, const UpdateScalars<T>& s) {
   const T g = gradient * s.scale;
@@ -56,16 +56,16 @@ LOCKSTEP_INLINE T seen(T gradient, const UpdateScalars<T>& s) {
   return below < -s.clip ? -s.clip : below;
 }
 
-// a / b, and 0 where a is 0 whatever b is. With an epsilon of 0 an element whose gradients have all
-// been 0 would be 0 / 0; it stays where it is instead, as does the padding of a blocked parameter,
-// which from there would reach other elements as NaN.
+// a / b, and 0 if a is 0, whatever b is. With an epsilon of 0 an element whose gradients have all
+// been 0 would get 0 / 0; it does not change instead. The same holds for the padding of a blocked
+// parameter, whose NaN would otherwise spread to other elements.
 template <class T>
 LOCKSTEP_INLINE T quotient(T a, T b) {
   return a == T(0) ? a : a / b;
 }
 
 template <class T>
-LOCKSTEP_INLINE void sweep_sgd(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_sgd(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
 #pragma omp simd
@@ -73,7 +73,7 @@ LOCKSTEP_INLINE void sweep_sgd(const UpdateRange<T>& r, const UpdateScalars<T>& 
 }
 
 template <class T>
-LOCKSTEP_INLINE void sweep_sgd_momentum(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_sgd_momentum(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* v = r.slots[0];
@@ -90,7 +90,7 @@ LOCKSTEP_INLINE void sweep_sgd_momentum(const UpdateRange<T>& r, const UpdateSca
 }
 
 template <class T>
-LOCKSTEP_INLINE void sweep_adam(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_adam(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* m = r.slots[0];
@@ -107,7 +107,7 @@ LOCKSTEP_INLINE void sweep_adam(const UpdateRange<T>& r, const UpdateScalars<T>&
 }
 
 template <class T, bool kMomentum, bool kCentered>
-LOCKSTEP_INLINE void sweep_rmsprop_as(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_rmsprop_as(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* v = r.slots[0];
@@ -134,17 +134,17 @@ LOCKSTEP_INLINE void sweep_rmsprop_as(const UpdateRange<T>& r, const UpdateScala
 }
 
 template <class T>
-LOCKSTEP_INLINE void sweep_rmsprop(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_rmsprop(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   const bool momentum = r.slots[1] != nullptr;
   const bool centered = r.slots[2] != nullptr;
-  if (momentum && centered) return sweep_rmsprop_as<T, true, true>(r, s);
-  if (momentum) return sweep_rmsprop_as<T, true, false>(r, s);
-  if (centered) return sweep_rmsprop_as<T, false, true>(r, s);
-  sweep_rmsprop_as<T, false, false>(r, s);
+  if (momentum && centered) return update_rmsprop_as<T, true, true>(r, s);
+  if (momentum) return update_rmsprop_as<T, true, false>(r, s);
+  if (centered) return update_rmsprop_as<T, false, true>(r, s);
+  update_rmsprop_as<T, false, false>(r, s);
 }
 
 template <class T>
-LOCKSTEP_INLINE void sweep_adagrad(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_adagrad(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* a = r.slots[0];
@@ -159,7 +159,7 @@ LOCKSTEP_INLINE void sweep_adagrad(const UpdateRange<T>& r, const UpdateScalars<
 
 // LARS (You, Gitman, Ginsburg, 2017).
 template <class T>
-LOCKSTEP_INLINE void sweep_lars(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_lars(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* g = r.gradient;
   T* v = r.slots[0];
@@ -171,14 +171,14 @@ LOCKSTEP_INLINE void sweep_lars(const UpdateRange<T>& r, const UpdateScalars<T>&
   }
 }
 
-// LAMB (You et al., 2019): the direction from the moments; lamb_moments brings them up to date.
+// LAMB (You et al., 2019): the direction, from moments that update_lamb_moments has updated.
 template <class T>
 LOCKSTEP_INLINE T lamb_direction(T p, T m, T v, const UpdateScalars<T>& s) {
   return quotient(m * s.correct_1, std::sqrt(v * s.correct_2) + s.epsilon) + s.decay * p;
 }
 
 template <class T>
-LOCKSTEP_INLINE void sweep_lamb_moments(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_lamb_moments(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   const T* g = r.gradient;
   T* m = r.slots[0];
   T* v = r.slots[1];
@@ -191,7 +191,7 @@ LOCKSTEP_INLINE void sweep_lamb_moments(const UpdateRange<T>& r, const UpdateSca
 }
 
 template <class T>
-LOCKSTEP_INLINE void sweep_lamb(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_lamb(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
   T* p = r.parameter;
   const T* m = r.slots[0];
   const T* v = r.slots[1];
@@ -200,30 +200,30 @@ LOCKSTEP_INLINE void sweep_lamb(const UpdateRange<T>& r, const UpdateScalars<T>&
 }
 
 template <class T>
-LOCKSTEP_INLINE void sweep_rule(UpdateRule rule, const UpdateRange<T>& r,
-                                const UpdateScalars<T>& s) {
+LOCKSTEP_INLINE void update_rule(UpdateRule rule, const UpdateRange<T>& r,
+                                 const UpdateScalars<T>& s) {
   switch (rule) {
     case UpdateRule::Sgd:
-      return sweep_sgd(r, s);
+      return update_sgd(r, s);
     case UpdateRule::SgdMomentum:
-      return sweep_sgd_momentum(r, s);
+      return update_sgd_momentum(r, s);
     case UpdateRule::Adam:
-      return sweep_adam(r, s);
+      return update_adam(r, s);
     case UpdateRule::RmsProp:
-      return sweep_rmsprop(r, s);
+      return update_rmsprop(r, s);
     case UpdateRule::Adagrad:
-      return sweep_adagrad(r, s);
+      return update_adagrad(r, s);
     case UpdateRule::Lars:
-      return sweep_lars(r, s);
+      return update_lars(r, s);
     case UpdateRule::Lamb:
-      return sweep_lamb(r, s);
+      return update_lamb(r, s);
   }
 }
 
-// Which elements a norm is of.
+// What a norm is computed over.
 enum class NormOf { Parameter, Gradient, LambDirection };
 
-// Elements of a block, whose squares are added up in interleaved sums: in vectors, and in one
+// Elements per block; their squares are added to interleaved sums: vectorised, and in the same
 // order on every instruction set.
 inline constexpr std::int64_t kNormBlock = 256;
 inline constexpr std::size_t kNormSums = 4;

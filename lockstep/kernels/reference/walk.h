@@ -1,7 +1,7 @@
 // Walk: the order in which a kernel visits the elements of a row-major array while N other arrays
-// are read or written with strides of their own (0: the same element again). Made once, at
-// planning: axes that all arrays cross in one stride become one, so that equal shapes are a single
-// row, and a bias is as many rows as there are samples.
+// are read or written with their own strides (0: the same element again). It is built once, while
+// planning: axes that all arrays traverse with one stride are merged, so that equal shapes become a
+// single row, and a bias becomes as many rows as there are samples.
 #pragma once
 
 #include <array>
@@ -44,7 +44,7 @@ class Walk {
       inner_steps_ = steps.back();
       extents.pop_back();
     }
-    ensure(extents.size() <= kAxes, "a kernel was asked to walk {} axes", extents.size());
+    ensure(extents.size() <= kAxes, "a kernel has {} axes, more than {}", extents.size(), kAxes);
     for (std::size_t axis = 0; axis < extents.size(); ++axis) {
       extents_[axis] = extents[axis];
       steps_[axis] = steps[axis];
@@ -57,7 +57,7 @@ class Walk {
   std::int64_t inner_step(std::size_t array) const { return inner_steps_[array]; }
 
   // Calls f(at, count, offsets) for runs of `count` elements that begin at element `at` of the
-  // row-major array and at `offsets` in the others, on several threads where it pays. f must not
+  // row-major array and at `offsets` in the others, on several threads if that pays off. f must not
   // throw.
   template <class F>
   void run(F&& f) const {
@@ -83,7 +83,7 @@ class Walk {
  private:
   static constexpr std::size_t kAxes = 8;
 
-  // Whether going on along an axis of this extent is what all arrays do anyway.
+  // Whether an axis of this extent can be merged with the one outside it in all arrays.
   static bool continues(const Offsets& outer, const Offsets& step, std::int64_t extent) {
     for (std::size_t i = 0; i < N; ++i) {
       if (outer[i] != step[i] * extent) return false;
@@ -120,7 +120,7 @@ class Walk {
   Offsets inner_steps_ = {};
 };
 
-// The strides with which an array of shape `from` is read as if it were of shape `to`.
+// The strides with which an array of shape `from` is read as if broadcast to `to`.
 inline std::vector<std::int64_t> broadcast_strides(const Shape& from, const Shape& to) {
   const std::vector<std::int64_t> own = from.strides();
   std::vector<std::int64_t> strides(static_cast<std::size_t>(to.rank()), 0);

@@ -9,8 +9,8 @@
 
 namespace lockstep::applications {
 
-// All give logits: (N, classes). Where the input's dtype is an integer, pixels are scaled to [0, 1]
-// first.
+// All return logits: (N, classes). If the input's dtype is an integer, pixels are first scaled to
+// [0, 1].
 
 struct MLPOptions {
   Shape input_shape = {28, 28, 1};
@@ -19,7 +19,7 @@ struct MLPOptions {
   std::int64_t classes = 10;
   std::string name = "mlp";
 };
-// Flatten, a dense layer with relu for each hidden size, a dense layer of classes.
+// Flatten, a dense layer with relu per hidden size, a dense layer for the classes.
 std::shared_ptr<Network> mlp(MLPOptions options = {});
 
 struct LeNetOptions {
@@ -28,8 +28,8 @@ struct LeNetOptions {
   std::int64_t classes = 10;
   std::string name = "lenet";
 };
-// In the manner of LeNet: two 3×3 convolutions (32 and 64 filters, "same", relu), each followed by
-// 2×2 max pooling; dense 128 with relu; dense classes.
+// Similar to LeNet: two 3×3 convolutions (32 and 64 filters, "same", relu), each followed by 2×2
+// max pooling; a dense layer of 128 with relu; a dense layer for the classes.
 std::shared_ptr<Network> lenet(LeNetOptions options = {});
 
 struct ResNetOptions {
@@ -37,16 +37,16 @@ struct ResNetOptions {
   Shape input_shape = {224, 224, 3};
   DType dtype = DType::F32;
   std::int64_t classes = 1000;
-  bool small_input = false;   // for images of some 32²: a 3×3 stem without stride and pooling
+  bool small_input = false;   // for images of about 32²: a 3×3 stem without stride or pooling
   bool synchronized = false;  // batch norm over the pieces of all replicas
   // The last norm of each block starts with a scale of 0 instead of 1, so that every block starts
-  // as its shortcut: the first steps are calm then, however deep the network is.
+  // as its shortcut. This keeps the first steps of deep networks stable.
   bool zero_init_residual = false;
   std::string name = "";  // "resnet50"
 };
 // He et al., "Deep Residual Learning for Image Recognition" (2015), in the form called v1.5: the
-// stride of a bottleneck is on its 3×3 convolution. Layers are named as PyTorch names them, with
-// '_' for '.': layer1_0_conv1.
+// stride of a bottleneck is on its 3×3 convolution. Layers have their names in PyTorch, with '_'
+// for '.': layer1_0_conv1.
 std::shared_ptr<Network> resnet(ResNetOptions options = {});
 
 }  // namespace lockstep::applications

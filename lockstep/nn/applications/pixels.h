@@ -1,11 +1,11 @@
-// What all applications do with an input of integers.
+// How all applications treat integer inputs.
 #pragma once
 
 #include "lockstep/nn/layer.h"
 
 namespace lockstep::applications {
 
-// Pixels 0 … 255 as floats in [0, 1]; floats as they are.
+// Pixels 0 … 255 as floats in [0, 1]; floats unchanged.
 Symbol scaled_pixels(const Symbol& input);
 
 }  // namespace lockstep::applications

@@ -7,7 +7,7 @@ namespace lockstep::applications {
 namespace {
 
 struct Architecture {
-  std::vector<int> blocks;  // of each of the four stages
+  std::vector<int> blocks;  // per stage, of which there are four
   bool bottleneck = false;
 };
 
@@ -47,7 +47,7 @@ Symbol convolve(const Symbol& x, const Convolution& shape, const std::string& na
                  .name = name})(x);
 }
 
-// Batch norm as the network has it everywhere.
+// Batch norm with the network's options.
 struct Normalize {
   bool synchronized = false;
   bool zero_init_residual = false;
@@ -65,7 +65,7 @@ Symbol relu(const Symbol& x, const std::string& name) {
   return Activation({.activation = "relu", .name = name})(x);
 }
 
-// One residual block: its convolutions in order, of which `strided` has the stride.
+// One residual block: its convolutions in order, and the index of the one with the stride.
 struct Block {
   std::vector<Convolution> convolutions;
   std::size_t strided = 0;

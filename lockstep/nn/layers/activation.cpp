@@ -41,8 +41,7 @@ ActivationOptions Activation::named(std::string activation, ActivationOptions op
 
 ReLU::ReLU(ReLUOptions options) {
   require(!options.max_value || *options.max_value == 6.0,
-          "[re_lu] max_value is {}; there is ReLU without an upper end, and with 6",
-          options.max_value.value_or(0));
+          "[re_lu] max_value is {}; it must be 6, or not set", options.max_value.value_or(0));
   *static_cast<Layer*>(this) = make_named_layer<ActivationLayer>(
       options.name, ActivationOptions{.activation = options.max_value ? "relu6" : "relu"}, "ReLU");
 }

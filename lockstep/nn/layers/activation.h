@@ -52,10 +52,10 @@ struct Softmax : Layer {
 };
 
 // What layers do with their `activation` option: the kinds of ops/elementwise.h, "softmax" and
-// "log_softmax" over the last axis; "" and "linear" give x itself.
+// "log_softmax" over the last axis; "" and "linear" return x itself.
 Value activate(Value x, const std::string& kind, double negative_slope = 0.2);
 
-// UsageError, with the list, where there is no activation of this name.
+// UsageError, with the list, if there is no activation of this name.
 void require_activation(const std::string& kind);
 
 }  // namespace lockstep

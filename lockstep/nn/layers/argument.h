@@ -1,4 +1,4 @@
-// Arguments that a layer takes both by place and by name: Dense(10) and Dense({.units = 10}).
+// Arguments that a layer takes both by position and by name: Dense(10) and Dense({.units = 10}).
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// The options with an argument that was given by place; UsageError where they name another value.
+// The options with an argument that was given by position; UsageError if they name another value.
 template <class Options, class Field>
 Options with_argument(std::string_view layer, std::string_view name, Field Options::*field,
                       const Field& value, Options options) {

@@ -15,7 +15,7 @@ void require_positive(const Pair& pair, const char* layer, const char* what) {
           pair.height, pair.width);
 }
 
-// Conv2D, and DepthwiseConv2D as one group a channel.
+// Conv2D, and DepthwiseConv2D as one group per channel.
 class ConvLayer final : public LayerBase {
  public:
   struct Depthwise {

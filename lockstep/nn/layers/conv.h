@@ -51,9 +51,9 @@ struct DepthwiseConv2DOptions {
   std::string name = "";
 };
 
-// Each channel alone, into depth_multiplier new ones. Variables: kernel (kh, kw, 1, C *
-// multiplier), bias (C * multiplier). Initialisers see the kernel as (kh, kw, C, multiplier), as in
-// Keras.
+// Convolves each channel separately, into depth_multiplier new ones. Variables: kernel (kh, kw, 1,
+// C * multiplier), bias (C * multiplier). Initialisers see the kernel as (kh, kw, C, multiplier),
+// as in Keras.
 struct DepthwiseConv2D : Layer {
   explicit DepthwiseConv2D(DepthwiseConv2DOptions options = {});
   explicit DepthwiseConv2D(Pair kernel_size, DepthwiseConv2DOptions options = {});

@@ -11,7 +11,7 @@ namespace {
 class DropoutLayer final : public LayerBase {
  public:
   explicit DropoutLayer(double rate) : rate_(rate) {
-    require(rate >= 0 && rate < 1, "[dropout] the rate must lie in [0, 1), got {}", rate);
+    require(rate >= 0 && rate < 1, "[dropout] the rate must be in [0, 1), got {}", rate);
   }
   std::string kind() const override { return "Dropout"; }
   Value call(std::span<const Value> inputs, const CallOptions& options) override {

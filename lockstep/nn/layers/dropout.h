@@ -12,8 +12,8 @@ struct DropoutLayerOptions {
   std::string name = "";
 };
 
-// In training, zeroes elements with probability rate and scales the rest by 1 / (1 - rate); draws
-// under the layer's path. Otherwise gives x itself.
+// In training, zeroes elements with probability rate and scales the rest by 1 / (1 - rate); the
+// layer's path selects the random stream. Otherwise returns x itself.
 struct Dropout : Layer {
   explicit Dropout(DropoutLayerOptions options = {});
   explicit Dropout(double rate, DropoutLayerOptions options = {});  // Dropout(0.2)

@@ -1,4 +1,4 @@
-// InputLayer: says what a Sequential network is fed.
+// InputLayer: declares the input of a Sequential network.
 #pragma once
 
 #include "lockstep/nn/layer.h"
@@ -11,7 +11,7 @@ struct InputLayer : Layer {
   explicit InputLayer(Extents shape, InputOptions options = {});  // InputLayer({28, 28})
 };
 
-// The layer itself, for networks that look for its type.
+// The layer itself, for networks that read its type.
 class InputLayerBase final : public LayerBase {
  public:
   explicit InputLayerBase(ValueType type) : type_(std::move(type)) {}

@@ -15,7 +15,7 @@ class MergeLayer final : public LayerBase {
   MergeLayer(std::string kind, BinaryFunction merge) : kind_(std::move(kind)), merge_(merge) {}
   std::string kind() const override { return kind_; }
   Value call(std::span<const Value> inputs, const CallOptions&) override {
-    require(inputs.size() >= 2, "{}merges two inputs or more, got {}", where(), inputs.size());
+    require(inputs.size() >= 2, "{}merges two or more inputs, got {}", where(), inputs.size());
     Value merged = inputs[0];
     for (const Value& input : inputs.subspan(1)) {
       require(input.dtype() == merged.dtype(), "{}inputs have different dtypes: {} and {}", where(),
@@ -35,10 +35,11 @@ class ConcatenateLayer final : public LayerBase {
   explicit ConcatenateLayer(int axis) : axis_(axis) {}
   std::string kind() const override { return "Concatenate"; }
   Value call(std::span<const Value> inputs, const CallOptions&) override {
-    require(inputs.size() >= 2, "{}joins two inputs or more, got {}", where(), inputs.size());
+    require(inputs.size() >= 2, "{}concatenates two or more inputs, got {}", where(),
+            inputs.size());
     const int rank = inputs[0].shape().rank();
-    require(axis_ != 0 && axis_ != -rank, "{}cannot join along the batch: axis {} of {}", where(),
-            axis_, inputs[0].shape());
+    require(axis_ != 0 && axis_ != -rank, "{}cannot concatenate along the batch: axis {} of {}",
+            where(), axis_, inputs[0].shape());
     return concat(inputs, axis_);
   }
 

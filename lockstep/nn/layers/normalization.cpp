@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-// The variable's value, or, where there is none, the same number for every channel.
+// The variable's value or, if there is no variable, the same number for every channel.
 Value or_constant(Graph& graph, const VariableRef& variable, std::int64_t channels, float value) {
   if (variable) return graph.variable(variable);
   return graph.constant(
@@ -30,7 +30,7 @@ class BatchNormLayer final : public LayerBase {
  public:
   explicit BatchNormLayer(BatchNormalizationOptions options) : options_(std::move(options)) {
     require(options_.momentum >= 0 && options_.momentum <= 1,
-            "[batch_normalization] momentum must lie in [0, 1], got {}", options_.momentum);
+            "[batch_normalization] momentum must be in [0, 1], got {}", options_.momentum);
   }
   std::string kind() const override { return "BatchNormalization"; }
 
@@ -65,29 +65,31 @@ class BatchNormLayer final : public LayerBase {
     if (!options.training || !trainable()) {
       return batch_norm_inference(x, gamma, beta, mean, variance, options_.epsilon);
     }
-    const Normalized result = options_.synchronized ? with_common_statistics(x, gamma, beta)
-                                                    : with_own_statistics(x, gamma, beta);
+    const Normalized result = options_.synchronized ? with_global_statistics(x, gamma, beta)
+                                                    : with_local_statistics(x, gamma, beta);
     if (!is_assigned(graph, mean_)) {
-      move(mean_, result.mean, result.count);
-      move(variance_, result.variance, result.count);
+      update_average(mean_, result.mean, result.count);
+      update_average(variance_, result.variance, result.count);
     }
     return result.y;
   }
 
  private:
-  // The values, and what the moving averages move by; count: 0 where no replica has samples.
+  // The result, and what the moving averages are updated with; count is 0 if no replica has
+  // samples.
   struct Normalized {
     Value y, mean, variance, count;
   };
 
-  // With the statistics of this replica's piece. The averages move by the mean of them over the
-  // replicas that have samples, for which nothing else in the step waits.
-  Normalized with_own_statistics(Value x, Value gamma, Value beta) const {
+  // With the statistics of this replica's piece. The moving averages are updated with their mean
+  // over the replicas that have samples; nothing else in the step waits for that.
+  Normalized with_local_statistics(Value x, Value gamma, Value beta) const {
     Graph& graph = x.graph();
     const BatchNormResult result = batch_norm(x, gamma, beta, options_.epsilon);
     const bool empty = x.shape().elements() == 0;
     const Value none = graph.constant(Tensor(x.dtype(), result.mean.shape()));
-    // How many replicas have samples, once for each channel: all that follows is then one sweep.
+    // How many replicas have samples, once per channel, so that what follows is one pass over
+    // memory.
     const Value some = none + graph.scalar(empty ? 0.0 : 1.0, x.dtype());
     const Value values[] = {empty ? none : result.mean, empty ? none : result.variance, some};
     const std::vector<Value> sums = all_reduce_aside(values);
@@ -96,8 +98,8 @@ class BatchNormLayer final : public LayerBase {
   }
 
   // With the statistics of all replicas' samples: first their mean, then the mean square around it,
-  // which loses no digits where the mean is large. Gradients flow through both sums.
-  Normalized with_common_statistics(Value x, Value gamma, Value beta) const {
+  // which stays accurate if the mean is large. Gradients flow through both all-reduces.
+  Normalized with_global_statistics(Value x, Value gamma, Value beta) const {
     Graph& graph = x.graph();
     const std::int64_t channels = x.shape()[-1];
     const std::int64_t here = channels == 0 ? 0 : x.shape().elements() / channels;
@@ -113,7 +115,7 @@ class BatchNormLayer final : public LayerBase {
             sums[1]};
   }
 
-  void move(const VariableRef& average, Value batch, Value count) const {
+  void update_average(const VariableRef& average, Value batch, Value count) const {
     Graph& graph = batch.graph();
     const Value before = graph.variable(average);
     const Value moved = before * options_.momentum + batch * (1 - options_.momentum);

@@ -25,12 +25,13 @@ struct BatchNormalizationOptions {
   std::string name = "";
 };
 
-// Statistics over all axes but the last. In training those of the batch, which also move the
-// averages: moving = moving * momentum + batch * (1 - momentum), with the biased variance; an empty
-// batch moves nothing. Otherwise, and where trainable() is false, the moving ones. Variables:
-// gamma, beta, moving_mean, moving_variance, (C) each. Where one layer is called several times in a
-// step, the first call moves the averages. On several replicas they move by the mean of what the
-// replicas' pieces have, so that they are the same on all.
+// Normalises with statistics over all axes except the last. In training these are the batch's,
+// which also update the moving averages: moving = moving * momentum + batch * (1 - momentum), with
+// the biased variance; an empty batch updates nothing. Otherwise, and if trainable() is false, they
+// are the moving averages. Variables: gamma, beta, moving_mean, moving_variance, (C) each. If a
+// layer is called several times per step, the first call updates the averages. With several
+// replicas they are updated with the mean of the statistics of all pieces, so that they are the
+// same everywhere.
 struct BatchNormalization : Layer {
   explicit BatchNormalization(BatchNormalizationOptions options = {});
 };

@@ -12,7 +12,7 @@ namespace lockstep {
 struct Pooling2DOptions {
   ByName by_name = {};
   Pair pool_size = 2;
-  std::optional<Pair> strides = {};  // pool_size, unless given
+  std::optional<Pair> strides = {};  // default: pool_size
   PaddingOption padding = "valid";
   std::string name = "";
 };
@@ -40,7 +40,7 @@ struct GlobalMaxPooling2D : Layer {
   explicit GlobalMaxPooling2D(GlobalPooling2DOptions options = {});
 };
 
-// The shorter names that Keras has for the same.
+// Keras's shorter names.
 using MaxPool2D = MaxPooling2D;
 using AvgPool2D = AveragePooling2D;
 using GlobalAvgPool2D = GlobalAveragePooling2D;

@@ -1,4 +1,4 @@
-// Rescaling: pixels to numbers that a network likes.
+// Rescaling: brings pixels to the range that a network expects.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct RescalingOptions {
   std::string name = "";
 };
 
-// x * scale + offset, in f32 where x holds integers.
+// x * scale + offset, in f32 if x holds integers.
 struct Rescaling : Layer {
   explicit Rescaling(RescalingOptions options);
   explicit Rescaling(double scale, RescalingOptions options = {});  // Rescaling(1.0 / 255)

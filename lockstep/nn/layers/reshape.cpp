@@ -25,11 +25,11 @@ class ReshapeLayer final : public LayerBase {
   explicit ReshapeLayer(Ints shape) : shape_(std::move(shape)) {
     require(std::ranges::count(shape_, -1) <= 1 &&
                 std::ranges::all_of(shape_, [](std::int64_t extent) { return extent >= -1; }),
-            "[reshape] ({}) is no shape: extents are counts, of which one may be -1",
+            "[reshape] ({}) is not a shape: extents are 0 or more, and one may be -1",
             fmt::join(shape_, ", "));
   }
   std::string kind() const override { return "Reshape"; }
-  // Worked out without the batch, so that an empty batch has a shape too.
+  // Computed without the batch, so that an empty batch works too.
   Value call(std::span<const Value> inputs, const CallOptions&) override {
     const Value x = only(inputs);
     std::int64_t elements = 1, known = 1;
@@ -51,8 +51,8 @@ class ReshapeLayer final : public LayerBase {
 class ZeroPaddingLayer final : public LayerBase {
  public:
   explicit ZeroPaddingLayer(PaddingOption padding) : padding_(std::move(padding)) {
-    require(padding_.is_explicit(), "[zero_padding2d] the padding must be counted out, not \"{}\"",
-            padding_.kind);
+    require(padding_.is_explicit(),
+            "[zero_padding2d] the padding must be given in numbers, not as \"{}\"", padding_.kind);
   }
   std::string kind() const override { return "ZeroPadding2D"; }
   Value call(std::span<const Value> inputs, const CallOptions&) override {

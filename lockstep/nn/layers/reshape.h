@@ -1,4 +1,4 @@
-// Layers that only move elements about.
+// Layers that only rearrange elements.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Flatten : Layer {
 };
 
 struct ReshapeOptions {
-  Ints target_shape = {};  // without the batch; one extent may be -1: what is left
+  Ints target_shape = {};  // without the batch; one extent may be -1 and is inferred
   std::string name = "";
 };
 struct Reshape : Layer {

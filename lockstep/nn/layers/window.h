@@ -1,4 +1,4 @@
-// The small types in which window layers take their options.
+// Small types for the options of window layers.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// The first member of options that go on with numbers: MaxPooling2D({3, 2}) is then a pool of 3 ×
-// 2, not options without their names.
+// The first member of options whose other members are numbers: it makes MaxPooling2D({3, 2}) a pool
+// of 3 × 2 instead of options without names.
 struct ByName {
   constexpr ByName() {}  // NOLINT: not an aggregate, on purpose
 };
@@ -30,8 +30,8 @@ struct Pair {
   std::int64_t width;
 };
 
-// "valid", "same", or zeros counted out: 1 on every side, {2, 1} above-and-below and
-// left-and-right, {{top, bottom}, {left, right}}, {top, bottom, left, right}.
+// "valid", "same", or numbers of zeros: 1 on every side, {2, 1} for rows and columns, {{top,
+// bottom}, {left, right}}, {top, bottom, left, right}.
 struct PaddingOption {
   PaddingOption(const char* name) : kind(name) {}             // NOLINT: a name is a padding
   PaddingOption(std::string name) : kind(std::move(name)) {}  // NOLINT

@@ -1,4 +1,4 @@
-// A case of the comparison with other frameworks, on Lockstep's side: what is computed, from what.
+// A case of the comparison with other frameworks, on Lockstep's side.
 #pragma once
 
 #include <lockstep/lockstep.h>
@@ -25,10 +25,10 @@ struct Case {
   bool raises = false;
   Tensors expected;  // only in files of golden/
 
-  // UsageError, naming the case, where there is no such input.
+  // Throws UsageError, naming the case, if there is no such input.
   const ls::Tensor& input(const std::string& name) const;
   bool has(const std::string& name) const { return inputs.contains(name); }
-  // An option, or what it is where the case does not say.
+  // The value of an option, or `otherwise` if the case does not set it.
   template <class T>
   T option(const char* name, T otherwise) const {
     const auto found = options.find(name);
@@ -38,12 +38,12 @@ struct Case {
 
 std::vector<Case> read_cases(const std::filesystem::path& file);
 
-// The results of a case of an area; throws what Lockstep throws.
+// The results of a case; exceptions of Lockstep pass through.
 Tensors run_case(const std::string& area, const Case& the_case);
-// UsageError, with the case's name, for what an area does not know.
+// Throws UsageError, naming the case, for a `what` that its area does not know.
 [[noreturn]] void unknown(const Case& the_case);
 
-// One for each area.
+// One per area.
 Tensors run_optimizer(const Case& the_case);
 Tensors run_schedule(const Case& the_case);
 Tensors run_initializer(const Case& the_case);
@@ -56,14 +56,14 @@ Tensors run_folder(const Case& the_case);
 Tensors run_resnet(const Case& the_case);
 Tensors run_fit(const Case& the_case);
 
-// What several areas make from options.
+// Builders that several areas share.
 ls::Schedule make_schedule(const Json& options);
 ls::Optimizer make_optimizer(const std::string& name, const Case& the_case);
 ls::Loss make_loss(const std::string& name, const Json& options);
 ls::Metric make_metric(const std::string& name, const Json& options);
 ls::Layer make_layer(const std::string& kind, const Json& options);
 
-// A variable that starts with a tensor.
+// A variable with the initial value `start`.
 ls::VariableRef variable_of(std::string name, const ls::Tensor& start);
 
 }  // namespace conformance

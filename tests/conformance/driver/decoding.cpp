@@ -1,4 +1,4 @@
-// Files of pictures to pixels.
+// Decoding of picture files.
 #include "conformance/driver/case.h"
 #include "lockstep/data/image/decode.h"
 

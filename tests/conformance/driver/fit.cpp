@@ -1,4 +1,4 @@
-// Whole calls of fit with metrics and callbacks: the history, and the weights at the end.
+// Complete calls of fit with metrics and callbacks: the history, and the weights at the end.
 #include <fstream>
 #include <sstream>
 
@@ -115,7 +115,7 @@ ls::FitOptions fit_options(const Case& c, const std::filesystem::path& folder) {
   return options;
 }
 
-// The columns of a CSV file by their names.
+// The columns of a CSV file by name.
 std::map<std::string, std::vector<double>> columns(const std::filesystem::path& file) {
   std::ifstream stream(file);
   std::string line, cell;
@@ -150,7 +150,7 @@ Tensors run_in(const Case& c, const std::filesystem::path& folder) {
     }
     results.emplace("rate", ls::Tensor::scalar(model.learning_rate()));
   } else if (c.what == "on_batch") {
-    ls::BatchOptionsOnce options;
+    ls::OnBatchOptions options;
     if (c.has("sample_weight")) options.sample_weight = c.input("sample_weight");
     add_logs(results, "test_", model.test_on_batch(x, y, options));
     for (int i = 0; i < 3; ++i) {
@@ -175,8 +175,8 @@ Tensors run_in(const Case& c, const std::filesystem::path& folder) {
 
 }  // namespace
 
-// Inputs: x, y, weight0, …; validation_x and validation_y, sample_weight where there are any. The
-// option "results" names the series of the history.
+// Inputs: x, y, weight0, …; optionally validation_x, validation_y and sample_weight. The option
+// "results" names the series of the history to return.
 Tensors run_fit(const Case& c) {
   const ls::TemporaryFolder folder;
   return run_in(c, folder.path());

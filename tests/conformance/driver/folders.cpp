@@ -25,8 +25,8 @@ ls::Tensor text(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-// Inputs: files by their paths (u8); the paths that end in "/" are empty folders. Results: images
-// and labels of all batches, the classes, and the files in their order.
+// Inputs: the bytes of files (u8), named by path; paths that end in "/" are empty folders. Results:
+// images and labels of all batches, the classes, and the files in order.
 Tensors run_folder(const Case& c) {
   const ls::TemporaryFolder folder;
   for (const auto& [name, bytes] : c.inputs) {

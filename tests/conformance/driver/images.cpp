@@ -1,4 +1,4 @@
-// Operations on pictures that are tensors already.
+// Operations on decoded pictures.
 #include "conformance/driver/case.h"
 #include "lockstep/data/image/resize.h"
 #include "lockstep/data/image/transform.h"

@@ -1,4 +1,4 @@
-// Initialisers: whole tensors, of which the peer's rules say what their numbers must be like.
+// Initialisers: whole tensors, whose distribution is compared with the peer's definition.
 #include "conformance/driver/case.h"
 
 namespace conformance {
@@ -45,8 +45,7 @@ ls::Initializer make_initializer(const Case& c) {
 
 }  // namespace
 
-// Option: shape. Results: the tensor, and whether the same seed gives the same and another seed
-// another one.
+// Option: shape. Results: the tensor, and whether the same seed and another seed give the same one.
 Tensors run_initializer(const Case& c) {
   const ls::Initializer initializer = make_initializer(c);
   const ls::Shape shape(c.options.at("shape").get<std::vector<std::int64_t>>());

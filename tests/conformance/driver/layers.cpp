@@ -25,7 +25,7 @@ ls::Regularizer regularizer_of(const Json& options, const char* name) {
   return ls::L1L2({.l1 = value.value("l1", 0.0), .l2 = value.value("l2", 0.0)});
 }
 
-// What convolutions and Dense share.
+// Options that convolutions and Dense share.
 template <class Options>
 void take_common(Options& options, const Json& given) {
   options.activation = given.value("activation", options.activation);
@@ -135,8 +135,8 @@ ls::Shape without_batch(const ls::Shape& shape) {
 
 }  // namespace
 
-// Inputs: x0, x1, …; weight0, …, in the order of the layer's variables; dy, what the output's
-// gradient is. The loss is sum(y · dy), with the layer's regularisation losses.
+// Inputs: x0, x1, …; weight0, …, in the order of the layer's variables; dy, the gradient of the
+// output. The loss is sum(y · dy) plus the layer's regularisation losses.
 Tensors run_layer(const Case& c) {
   const ls::Layer layer = make_layer(c.what, c.options);
   const bool training = c.option("training", false);

@@ -16,9 +16,8 @@ ls::Loss make_loss(const std::string& name, const Json& options) {
   return ls::loss_by_name(name);
 }
 
-// Inputs: labels, predictions, sample_weight where there is one. With the option "activation" the
-// loss sees activation(predictions), and the gradient is that with respect to its input. With the
-// option "function", Lockstep's function of this name is called instead of the class.
+// Inputs: labels, predictions, optionally sample_weight. With the option "activation" the loss
+// is that of activation(predictions), and the gradient is taken with respect to its input.
 Tensors run_loss(const Case& c) {
   const bool weighted = c.has("sample_weight");
   const std::string activation = c.option<std::string>("activation", "");

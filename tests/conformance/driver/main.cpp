@@ -1,6 +1,6 @@
-// conformance_driver AREA CASES RESULTS: computes the cases of a file (see case.py) with Lockstep.
-// Results are tensors "<case>/<name>"; a case that Lockstep refuses has its message in the
-// metadata.
+// conformance_driver AREA CASES RESULTS: computes the cases in a file (see case.py) with Lockstep.
+// Results are tensors "<case>/<name>"; for a case that Lockstep refuses, the metadata holds the
+// error message.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -27,8 +27,8 @@ ls::Metric make_metric(const std::string& name, const Json& options) {
   ls::fail<ls::UsageError>("[conformance] there is no metric {}", name);
 }
 
-// Inputs: labels0, predictions0, sample_weight0 (where there are weights), labels1, …. Result: one
-// number per batch.
+// Inputs: labels0, predictions0, sample_weight0 (optional), labels1, …. Result: one number per
+// batch.
 Tensors run_metric(const Case& c) {
   const ls::Metric metric = make_metric(c.what, c.options);
   const bool weighted = c.has("sample_weight0");

@@ -1,4 +1,4 @@
-// Optimizers: parameters after each of a number of steps with given gradients.
+// Optimizers: parameters after each of several steps with given gradients.
 #include "conformance/driver/case.h"
 
 namespace conformance {
@@ -8,7 +8,7 @@ std::optional<double> given(const Case& c, const char* name) {
   return c.options.contains(name) ? std::optional(c.options.at(name).get<double>()) : std::nullopt;
 }
 
-// Options that the case does not name keep Lockstep's default: it must be the peer's.
+// Options that the case does not set keep Lockstep's defaults, which must be the peer's.
 template <class Options>
 Options common(const Case& c) {
   Options options;

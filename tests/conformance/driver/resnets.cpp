@@ -1,4 +1,4 @@
-// ResNets with weights from elsewhere: logits, a loss with its gradients, and a few training steps.
+// ResNets with given weights: logits, a loss with its gradients, and a few training steps.
 #include <algorithm>
 
 #include "conformance/driver/case.h"
@@ -16,10 +16,10 @@ ls::Model resnet_of(const Case& c) {
 
 }  // namespace
 
-// Inputs: images, labels, and "weight/<name>" for each variable. Results: logits in both modes;
-// with the option "gradients" those of the variables named there ("all": every one), and with
-// "steps" the losses of so many steps of SGD on the same batch and the weights of the last layer
-// after them.
+// Inputs: images, labels, and "weight/<name>" for each variable. Results: the logits of inference;
+// with the option "gradients" also those of training, the loss, and the gradients of the variables
+// listed there ("all": every one); with "steps" the losses of that many steps of SGD on the same
+// batch, and the last layer's weights and all moving means after them.
 Tensors run_resnet(const Case& c) {
   ls::Model model = resnet_of(c);
   model.compile({.optimizer = ls::SGD({.learning_rate = 0.01, .momentum = 0.9}),

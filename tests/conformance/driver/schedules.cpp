@@ -1,4 +1,4 @@
-// Learning rates: on the host and as nodes of a step.
+// Learning rates, computed on the host and as nodes of a graph.
 #include "conformance/driver/case.h"
 
 namespace conformance {

@@ -1,5 +1,5 @@
-// oneDNN 2: a primitive is described in two steps, of which the first must live through the second,
-// and a memory descriptor is a C structure.
+// oneDNN 2: a primitive is described by two objects, the first of which must outlive the creation
+// of the second, and a memory descriptor is a C structure.
 #include <algorithm>
 
 #include "lockstep/kernels/onednn/api.h"
@@ -23,7 +23,8 @@ std::optional<Placement> placement_of(const dnnl::memory::desc& desc) {
 
 std::optional<dnnl::memory::desc> describe(const Placement& placement,
                                            dnnl::memory::data_type type) {
-  // oneDNN checks strides as if nothing were blocked, so the blocks go in behind its back.
+  // oneDNN checks strides as if there were no blocks, so the blocks are written directly into the
+  // structure.
   const std::size_t rank = placement.dims.size();
   dnnl::memory::dims dense(rank, 1);
   for (std::size_t i = rank; i-- > 1;) dense[i - 1] = dense[i] * placement.dims[i];

@@ -1,5 +1,5 @@
-// oneDNN 3: a primitive is described in one step, and a memory descriptor is opaque. Blocks come
-// from format tags alone, so the tag that puts every element where it is wanted is looked for.
+// oneDNN 3: a primitive is described by one object, and a memory descriptor is opaque. Blocks can
+// be specified only by format tags, so we search for the tag that gives the wanted layout.
 #include <algorithm>
 #include <vector>
 
@@ -10,16 +10,16 @@ namespace lockstep::onednn {
 namespace {
 
 dnnl::memory::dims dense_extents(std::size_t rank) {
-  return dnnl::memory::dims(rank, 256);  // whole blocks of every tag
+  return dnnl::memory::dims(rank, 256);  // a multiple of the blocks of every tag
 }
 
-// Empty where the tag is for another rank.
+// Empty if the tag is for another rank.
 dnnl::memory::desc with_tag(const dnnl::memory::dims& dims, dnnl::memory::data_type type,
                             dnnl::memory::format_tag tag) {
   return dnnl::memory::desc(dims, type, tag, /*allow_empty=*/true);
 }
 
-// A tag that cuts axes into blocks, and how.
+// A format tag with blocks.
 struct BlockedTag {
   dnnl::memory::format_tag tag;
   dnnl::memory::dims inner_blocks, inner_axes;
@@ -57,7 +57,7 @@ std::optional<Placement> placement_of(const dnnl::memory::desc& desc) {
                       .strides = desc.get_strides(),
                       .inner_blocks = desc.get_inner_blks(),
                       .inner_axes = desc.get_inner_idxs()};
-  // Compensation, say, of quantised weights has a place after the elements.
+  // Some descriptors store more after the elements, such as the compensation of quantised weights.
   std::size_t last = 0;
   std::size_t block = 1;
   for (std::int64_t size : placement.inner_blocks) block *= static_cast<std::size_t>(size);

@@ -1,0 +1,161 @@
+// CompiledStep: a traced step, ready to run on the ranks of this process. fit, evaluate, predict,
+// functions of the user's own and bench all compile and run their steps here: one cache, one list
+// of passes, one way to feed inputs, to read results and to recover from an error.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/distribute/pieces.h"
+#include "lockstep/exec/executor.h"
+#include "lockstep/runtime/session.h"
+
+namespace lockstep {
+
+// An input of a step on one rank, by its name in the graph.
+struct StepInput {
+  std::string name;
+  ValueType type;
+  bool operator==(const StepInput&) const = default;
+};
+
+// What a step is compiled for on one rank.
+struct StepSignature {
+  std::string variant = {};  // whatever else its trace depends on
+  std::vector<StepInput> inputs = {};
+  bool operator==(const StepSignature&) const = default;
+};
+
+// What a step is compiled from.
+struct StepSource {
+  std::function<Graph(const StepSignature&)> trace;
+  std::optional<DType> precision = {};  // the 16-bit type, in mixed precision
+  std::string labels = {};              // the input that holds labels, if there is one
+};
+
+// The step of one rank: an executor with its inputs and outputs at hand.
+class RankStep {
+ public:
+  // `classes` is the input that holds class numbers, if one does: floats in it must be whole.
+  RankStep(StepSignature signature, std::unique_ptr<Executor> executor, const std::string& classes);
+
+  const StepSignature& signature() const { return signature_; }
+  const Plan& plan() const { return executor_->plan(); }
+  Executor& executor() { return *executor_; }
+  // Has the next run read an input, by its place in the signature, from the rows of `source` that
+  // begin with `first_row`: in place where the device can, else from a copy. DataError, naming the
+  // row, where a label that should name a class is not a whole number.
+  void feed(std::size_t input, const Tensor& source, std::int64_t first_row = 0);
+  // `step` and `first_row` are what the random numbers of this step depend on.
+  void run(std::int64_t step, std::int64_t first_row, int rank, Inputs inputs);
+  // An output, by its place in the graph, of a run (Executor::runs), which is waited for.
+  Tensor output(std::size_t place, std::uint64_t run) const;
+  std::size_t output_count() const { return outputs_.size(); }
+
+ private:
+  struct Input {
+    Tensor memory;  // undefined where the step does not read it
+    bool class_numbers = false;
+  };
+
+  StepSignature signature_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<Input> inputs_;
+  Tensor random_state_;
+  Tensor rank_;
+  std::vector<Tensor> outputs_;  // undefined where an output is a variable: read when asked for
+};
+
+// A step on all local ranks. A copy reads the results of the run that was the last one when it was
+// made; they can be read until the step has run twice more.
+struct CompiledStep {
+  std::vector<RankStep*> ranks;     // by local rank
+  std::vector<Piece> pieces;        // the rows of the global batch that each local rank works on
+  std::vector<std::uint64_t> runs;  // the last run of each local rank
+  bool planned = false;             // whether a rank's step had to be compiled for it
+
+  // Calls feed(local rank, rank's step) on every local rank's thread and runs the step. An error in
+  // the data names the rows. After an error all ranks have the same variables again.
+  template <class Feed>
+  void run(Session& session, Feed&& feed) {
+    run_together(session, [&](int local) {
+      {
+        ScopedSpan span(session.track(local), "copy batch", SpanKind::Input);
+        feed(local, *ranks[static_cast<std::size_t>(local)]);
+      }
+      run_rank(session, local, Inputs::Filled);
+    });
+  }
+  // Runs with what was fed before.
+  void run_again(Session& session) {
+    run_together(session, [&](int local) { run_rank(session, local, Inputs::AsBefore); });
+  }
+
+  // Whether it was compiled for these signatures, one per local rank.
+  bool is_for(std::span<const StepSignature> signatures) const;
+  // Waits until every local rank has run it.
+  void wait() const;
+  // The same where nobody asks for results any more, nor for what went wrong.
+  void abandon() const noexcept;
+  // An output of each local rank, in their order.
+  std::vector<Tensor> outputs(std::size_t place) const;
+  // A scalar output, added up over all ranks of the world.
+  double sum(Session& session, std::size_t place) const;
+  // An output with a row per sample: those of all ranks of the world, concatenated, in a new
+  // tensor.
+  Tensor all_rows(Session& session, std::size_t place) const;
+
+  const Plan& plan() const { return ranks.front()->plan(); }
+
+ private:
+  void run_rank(Session& session, int local, Inputs inputs);
+  template <class F>
+  void run_together(Session& session, F&& f) {
+    try {
+      session.run(f);
+    } catch (...) {
+      session.resync();
+      throw;
+    }
+  }
+};
+
+// The steps compiled last, by rank and signature.
+class StepCache {
+ public:
+  // The step for these signatures and pieces, one per local rank. It is valid until the next call.
+  CompiledStep& get(Session& session, const StepSource& source,
+                    std::span<const StepSignature> signatures, std::span<const Piece> pieces);
+  void clear() { steps_.clear(); }
+  // Whether what it holds was compiled for layouts that variables do not have any more.
+  bool stale(const Session& session) const {
+    return !steps_.empty() && layout_version_ != session.layout_version();
+  }
+
+ private:
+  static constexpr std::size_t kMaxSteps = 8;  // per rank
+  struct Entry {
+    int rank;
+    RankStep step;
+  };
+  RankStep* find(int rank, const StepSignature& signature);
+  void compile_missing(Session& session, const StepSource& source,
+                       std::span<const StepSignature> signatures);
+
+  std::list<Entry> steps_;  // the one used last comes first
+  CompiledStep step_;
+  std::uint64_t layout_version_ = 0;
+};
+
+// DataError, naming the row and the label, where one is not a whole number that can name a class.
+// Integers always can: whether they are in range is for the step to find out.
+void expect_class_numbers(const Tensor& labels, std::int64_t first_row = 0);
+
+}  // namespace lockstep

@@ -1,0 +1,359 @@
+#include "lockstep/runtime/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/pause.h"
+#include "lockstep/comm/cuda/gpu_group.h"
+#include "lockstep/comm/exchange.h"
+#include "lockstep/comm/failure.h"
+#include "lockstep/comm/local/local_group.h"
+#include "lockstep/comm/shared/shared_host.h"
+#include "lockstep/device/cpu/affinity.h"
+#include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/device/cuda/cuda_device.h"
+#include "lockstep/plan/plan.h"
+#include "lockstep/profile/recorder.h"
+#include "lockstep/tensor/tensor.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kMaxSpinNs = 200'000;
+
+// All gradients in one bucket. Ranks that share a device take its time from one another: overlap
+// gains nothing, and ranks that meet once per step need not keep pace within it.
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+
+// Blocks until the counter changes: spins for a while, since a sleeping thread is slow to wake,
+// then sleeps.
+template <class T>
+T await_change(const std::atomic<T>& counter, T seen, std::int64_t spin_ns) {
+  const std::int64_t begin = now_ns();
+  for (int look = 1;; ++look) {
+    const T now = counter;
+    if (now != seen) return now;
+    pause_core();
+    if (look % 64 == 0 && now_ns() - begin > spin_ns) break;
+  }
+  counter.wait(seen);
+  return counter;
+}
+
+}  // namespace
+
+World::World(const WorldOptions& options)
+    : cuda_(options.cuda), host_(options.host), buckets_(options.buckets) {
+  const std::vector<std::string> names =
+      options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
+  add_devices(make_rank_devices(names, options.logical_cpus));
+  meet(options);
+  if (size() > 1) add_groups(options);
+  if (threaded_) start_threads();
+}
+
+World::World(Device* device) {
+  RankDevices made{.devices = {}, .threaded = false};
+  if (device == nullptr) {
+    made.devices.push_back(std::move(make_cpu_devices(1).front()));
+  } else {
+    devices_ = {device};
+  }
+  add_devices(std::move(made));
+  names_ = local_names();
+}
+
+void World::add_devices(RankDevices made) {
+  threaded_ = made.threaded;
+  caller_runs_first_ = made.caller_runs_first;
+  owned_ = std::move(made.devices);
+  for (const auto& device : owned_) devices_.push_back(device.get());
+  errors_.resize(devices_.size());
+  times_.resize(devices_.size());
+  kernels_.resize(devices_.size());
+}
+
+std::shared_ptr<World> default_world() {
+  if (find_gpus().gpus.empty()) return std::make_shared<World>(nullptr);
+  return std::make_shared<World>(WorldOptions{.devices = {"cuda:0"}});
+}
+
+// Workers tell one another which devices they have: the names and numbers of all ranks follow.
+void World::meet(const WorldOptions& options) {
+  if (host_ == nullptr) {
+    names_ = local_names();
+    return;
+  }
+  require(device(0).kind() == DeviceKind::Cpu,
+          "[strategy] {}: ranks of several processes that share memory are on CPUs",
+          device(0).name());
+  workers_ = host_->processes();
+  worker_ = host_->process();
+  std::vector<std::string> workers;
+  for (int w = 0; w < workers_; ++w) workers.push_back(fmt::format("worker {}", w));
+  control_ = host_->make_group(
+      {.names = workers,
+       .ranks_of_process = std::vector<int>(static_cast<std::size_t>(workers_), 1),
+       .timeout = options.timeout});
+  const std::vector<std::string> all =
+      exchange(fmt::format("{}\n", fmt::join(local_names(), "\n")));
+  for (int w = 0; w < workers_; ++w) {
+    if (w == worker_) first_rank_ = size();
+    const std::string& lines = all[static_cast<std::size_t>(w)];
+    ranks_of_worker_.push_back(static_cast<int>(std::ranges::count(lines, '\n')));
+    for (std::size_t begin = 0; begin < lines.size();) {
+      const std::size_t end = lines.find('\n', begin);
+      names_.push_back(fmt::format("{} of worker {}", lines.substr(begin, end - begin), w));
+      begin = end + 1;
+    }
+  }
+}
+
+void World::add_groups(const WorldOptions& options) {
+  while (std::ssize(groups_) <= kCommunicationStream) {
+    if (control_ != nullptr) {
+      groups_.push_back(host_->make_group(
+          {.names = names_, .ranks_of_process = ranks_of_worker_, .timeout = options.timeout}));
+    } else if (device(0).kind() == DeviceKind::Cuda) {
+      groups_.push_back(make_gpu_group(devices_, options.timeout));
+    } else {
+      groups_.push_back(std::make_unique<LocalGroup>(
+          LocalGroupOptions{.names = names_, .timeout = options.timeout}));
+    }
+  }
+}
+
+void World::start_threads() {
+  try {
+    for (int local = caller_runs_first_ ? 1 : 0; local < local_size(); ++local) {
+      threads_.emplace_back([this, local] { serve(local); });
+    }
+  } catch (...) {
+    end_threads();
+    throw;
+  }
+}
+
+World::~World() {
+  end_threads();
+}
+
+void World::end_threads() {
+  closing_ = true;
+  ++round_;
+  round_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+std::vector<std::string> World::local_names() const {
+  std::vector<std::string> names;
+  for (const Device* device : devices_) names.push_back(device->name());
+  return names;
+}
+
+Device* World::batch_memory() const {
+  Device& first = device(0);
+  return first.shares_host_memory() ? nullptr : &first.allocate_host(0)->device();
+}
+
+const KernelLibrary& World::kernels(int local) {
+  if (device(local).kind() == DeviceKind::Cpu) return cpu_kernels();
+  const std::lock_guard lock(kernels_mutex_);
+  std::unique_ptr<KernelLibrary>& library = kernels_[static_cast<std::size_t>(local)];
+  if (library == nullptr) {
+    library = std::make_unique<KernelLibrary>(make_cuda_kernels(device(local), cuda_));
+  }
+  return *library;
+}
+
+Communicator* World::communicator(int local, int stream) const {
+  return groups_.empty() ? nullptr : &groups_[static_cast<std::size_t>(stream)]->rank(rank(local));
+}
+
+std::vector<std::string> World::exchange(std::string_view mine) {
+  if (control_ == nullptr) return {std::string(mine)};
+  return lockstep::exchange(control_->rank(worker_), mine);
+}
+
+void World::on_chief(const std::function<void()>& f) {
+  if (workers() == 1) return f();
+  std::string failed;
+  try {
+    if (chief()) f();
+  } catch (...) {
+    const Failure failure = failure_of(0, std::current_exception());
+    failed = static_cast<char>(failure.kind) + failure.message;
+  }
+  const std::string first = exchange(failed).front();
+  if (first.empty()) return;
+  throw_failure({.kind = static_cast<FailureKind>(first[0]), .message = first.substr(1)});
+}
+
+const BucketSizes& World::buckets() {
+  std::call_once(buckets_known_, [this] {
+    if (size() == 1) return;
+    if (buckets_.bytes == 0 || buckets_.first_bytes == 0) {
+      if (communicator(0, kCommunicationStream)->on_one_device()) {
+        if (buckets_.first_bytes == 0) buckets_.first_bytes = kAll;
+        if (buckets_.bytes == 0) buckets_.bytes = kAll;
+      } else {
+        measure_link();
+      }
+    }
+    agree_on_buckets();
+  });
+  return buckets_;
+}
+
+// The first rank's sizes are everybody's: others may have measured something else.
+void World::agree_on_buckets() {
+  if (workers() == 1) return;
+  const std::string first =
+      exchange(fmt::format("{} {}", buckets_.first_bytes, buckets_.bytes)).front();
+  buckets_.first_bytes = std::stoull(first);
+  buckets_.bytes = std::stoull(first.substr(first.find(' ') + 1));
+}
+
+// A small and a large all-reduce, the fastest of several each: their difference gives the
+// bandwidth, the rest is latency.
+void World::measure_link() {
+  constexpr std::size_t kSmall = 64;
+  constexpr std::size_t kLarge = std::size_t{1} << 20;
+  constexpr int kRounds = 5;
+  std::vector<Tensor> memory;
+  for (int local = 0; local < local_size(); ++local) {
+    memory.emplace_back(DType::F32, Shape{kLarge / sizeof(float)}, device(local));
+  }
+  double seconds[2] = {1e9, 1e9};
+  run([&](int local) {
+    Communicator& comm = *communicator(local, kCommunicationStream);
+    std::byte* const data = memory[static_cast<std::size_t>(local)].raw();
+    const auto small = comm.all_reduce({data, kSmall}, DType::F32);
+    const auto large = comm.all_reduce({data, kLarge}, DType::F32);
+    Collective* const both[2] = {small.get(), large.get()};
+    for (int round = 0; round < kRounds; ++round) {
+      for (int which = 0; which < 2; ++which) {
+        const std::int64_t begin = now_ns();
+        both[which]->start();
+        both[which]->finish();
+        const double took = static_cast<double>(now_ns() - begin) * 1e-9;
+        if (local == 0) seconds[which] = std::min(seconds[which], took);
+      }
+    }
+  });
+  const double latency = std::max(seconds[0], 1e-7);
+  const double transfer = std::max(seconds[1] - seconds[0], 1e-7);
+  buckets_ = choose_bucket_sizes(
+      buckets_, {.latency_s = latency, .bytes_per_s = static_cast<double>(kLarge) / transfer});
+}
+
+void World::run_job(Job job, std::span<Track* const> tracks) {
+  const std::lock_guard lock(one_at_a_time_);
+  asked_ns_ = now_ns();
+  job_ = job;
+  if (!threaded() && workers() == 1) {
+    devices_.front()->make_current();
+    times_[0].begin_ns = asked_ns_;
+    job_.call(job_.f, 0);
+    times_[0].end_ns = now_ns();
+    return;
+  }
+  run_locally(tracks);
+  rethrow_first();
+}
+
+void World::run_locally(std::span<Track* const> tracks) {
+  if (!threaded()) {
+    devices_.front()->make_current();
+    call(0);
+    return;
+  }
+  if (!threads_.empty()) {
+    running_ = static_cast<std::int32_t>(threads_.size());
+    ++round_;
+    round_.notify_all();
+  }
+  if (caller_runs_first_) {
+    const KeepAffinity affinity;
+    device(0).pin_thread();
+    call(0);
+  }
+  for (std::int32_t left = running_; left != 0;) left = await_change(running_, left, kMaxSpinNs);
+  account(tracks);
+}
+
+void World::account(std::span<Track* const> tracks) const {
+  std::int64_t last = 0;
+  for (const Times& times : times_) last = std::max(last, times.end_ns);
+  const std::int64_t now = now_ns();
+  for (std::size_t local = 0; local < tracks.size(); ++local) {
+    tracks[local]->add("wake", SpanKind::Host, asked_ns_, times_[local].begin_ns);
+    tracks[local]->add("wait for the others", SpanKind::Wait, times_[local].end_ns, last);
+    tracks[local]->add("join", SpanKind::Host, last, now);
+  }
+}
+
+void World::serve(int local) {
+  device(local).pin_thread();
+  const Times& last = times_[static_cast<std::size_t>(local)];
+  for (std::uint32_t seen = 0;;) {
+    // In proportion to a job, so that idle ranks do not keep others from the core.
+    const std::int64_t spin = std::min((last.end_ns - last.begin_ns) / 4, kMaxSpinNs);
+    seen = await_change(round_, seen, spin);
+    if (closing_) return;
+    call(local);
+    if (--running_ == 0) running_.notify_one();
+  }
+}
+
+void World::call(int local) noexcept {
+  const auto place = static_cast<std::size_t>(local);
+  times_[place].begin_ns = now_ns();
+  try {
+    job_.call(job_.f, local);
+  } catch (...) {
+    errors_[place] = std::current_exception();
+    int nobody = -1;
+    if (first_failed_.compare_exchange_strong(nobody, local)) {
+      for (const auto& group : groups_) {
+        group->abort({.rank = rank(local),
+                      .kind = FailureKind::Comm,
+                      .message = device(local).name() + " stopped"});
+      }
+    }
+  }
+  times_[place].end_ns = now_ns();
+}
+
+void World::rethrow_first() {
+  const int failed = first_failed_.exchange(-1);
+  if (failed < 0 && workers() == 1) return;
+  std::exception_ptr error;
+  if (failed >= 0) error = errors_[static_cast<std::size_t>(failed)];
+  std::ranges::fill(errors_, nullptr);
+  if (size() == 1) std::rethrow_exception(error);
+  std::string mine;
+  if (error != nullptr) {
+    const Failure failure = failure_of(rank(failed), error);
+    mine = fmt::format("{}[replica {} on {}] {}", static_cast<char>(failure.kind), rank(failed),
+                       device(failed).name(), failure.message);
+  }
+  // Where a rank only heard that another one stopped, what that one says counts.
+  std::optional<Failure> first;
+  for (const std::string& theirs : exchange(mine)) {
+    if (theirs.empty()) continue;
+    const auto kind = static_cast<FailureKind>(theirs[0]);
+    const bool explains = first && first->kind == FailureKind::Comm && kind != FailureKind::Comm;
+    if (!first || explains) first = {.kind = kind, .message = theirs.substr(1)};
+  }
+  if (!first) return;
+  for (const auto& group : groups_) group->reset();
+  throw_failure(*first);
+}
+
+}  // namespace lockstep

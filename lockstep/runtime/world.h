@@ -1,0 +1,157 @@
+// World: all ranks of a job, and those of this process with their devices, threads and
+// communicators. Strategies make it; sessions run on it. A rank is one device with one executor; a
+// worker is a process. Nothing outside comm and the runtime asks whether another rank is a thread
+// of this process or another process.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/device/device.h"
+#include "lockstep/distribute/buckets.h"
+#include "lockstep/kernels/kernel.h"
+#include "lockstep/profile/recorder.h"
+#include "lockstep/runtime/rank_devices.h"
+
+namespace lockstep {
+
+class SharedHost;
+
+struct WorldOptions {
+  // Of the ranks of this process: "cpu:0", "cpu:1", or "cuda:0", "cuda:1", or "cuda:0/0",
+  // "cuda:0/1"; none: one rank on all cores.
+  std::vector<std::string> devices = {};
+  // Into how many logical devices the cores are split; 0: as many as the names need.
+  int logical_cpus = 0;
+  BucketSizes buckets = {};  // of gradients; 0: chosen by measuring
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  CudaKernelOptions cuda = {};  // of GPUs
+  // Where other processes of this host have ranks too. All make their worlds in the same order.
+  std::shared_ptr<SharedHost> host = {};
+};
+
+class World {
+ public:
+  // Each local rank gets a thread, pinned to its device's cores, except the first one where its
+  // device is a single core: the caller's thread runs that rank, and is pinned while it does.
+  explicit World(const WorldOptions& options);
+  // One rank, run by whichever thread asks for it, on the caller's device, or, where there is none,
+  // on all cores.
+  explicit World(Device* device);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int size() const { return static_cast<int>(names_.size()); }  // ranks of the job
+  int local_size() const { return static_cast<int>(devices_.size()); }
+  // The number, in the job, of a local rank. All that follows counts local ranks from 0.
+  int rank(int local) const { return first_rank_ + local; }
+  int workers() const { return workers_; }
+  int worker() const { return worker_; }
+  bool chief() const { return worker_ == 0; }
+
+  // Whether ranks have threads of their own, apart from what the caller does.
+  bool threaded() const { return threaded_; }
+  Device& device(int local) const { return *devices_[static_cast<std::size_t>(local)]; }
+  const std::vector<std::string>& names() const { return names_; }  // of all ranks
+  std::vector<std::string> local_names() const;
+  // Host memory that the devices copy from without help; null: any host memory is as good.
+  Device* batch_memory() const;
+  // What computes on a rank; made when it is first asked for.
+  const KernelLibrary& kernels(int local);
+  // Of a stream of the plan; none where the rank is alone in the world.
+  Communicator* communicator(int local, int stream) const;
+  // Sizes that were asked for or measured; measured once, on the first rank, and agreed by all.
+  const BucketSizes& buckets();
+
+  // Every worker gives some bytes; all get all of them, by worker. Collective: every worker calls
+  // it at the same place of the program.
+  std::vector<std::string> exchange(std::string_view mine);
+
+  // Calls f on the first worker; an exception reaches all. Collective.
+  void on_chief(const std::function<void()>& f);
+
+  // Calls f(local rank) on the thread of every local rank and returns when all have returned, on
+  // every worker. An exception of one rank stops the others where they wait for it, and reaches the
+  // callers on all workers, of the same kind, with the rank's name; what the others then ran into
+  // is dropped. One call at a time; others wait.
+  //
+  // Afterwards `tracks`, one per local rank, show what each did besides f: the time before it began
+  // and after the last one ended is the host's; from its own end to the last one's it waited.
+  template <class F>
+  void run(F&& f, std::span<Track* const> tracks = {}) {
+    const auto call = [](const void* f, int local) {
+      (*static_cast<const std::remove_reference_t<F>*>(f))(local);
+    };
+    run_job({&f, call}, tracks);
+  }
+
+ private:
+  struct Job {
+    const void* f = nullptr;
+    void (*call)(const void* f, int local) = nullptr;
+  };
+  struct Times {
+    std::int64_t begin_ns = 0;
+    std::int64_t end_ns = 0;
+  };
+  void add_devices(RankDevices made);
+  void meet(const WorldOptions& options);
+  void add_groups(const WorldOptions& options);
+  void start_threads();
+  void run_job(Job job, std::span<Track* const> tracks);
+  void run_locally(std::span<Track* const> tracks);
+  void account(std::span<Track* const> tracks) const;
+  void serve(int local);
+  void end_threads();
+  void call(int local) noexcept;
+  // The first error of this job on any worker; afterwards ranks can run again.
+  void rethrow_first();
+  void measure_link();
+  void agree_on_buckets();
+
+  bool threaded_ = false;
+  bool caller_runs_first_ = false;
+  std::vector<std::unique_ptr<Device>> owned_;
+  std::vector<Device*> devices_;
+  std::vector<std::string> names_;
+  int first_rank_ = 0;
+  int workers_ = 1;
+  int worker_ = 0;
+  std::vector<int> ranks_of_worker_;  // how many each has, where there are several
+  std::mutex kernels_mutex_;
+  std::vector<std::unique_ptr<KernelLibrary>> kernels_;  // of GPUs, by local rank
+  CudaKernelOptions cuda_;
+  std::shared_ptr<SharedHost> host_;
+  std::unique_ptr<Group> control_;              // a rank per worker; none where one is alone
+  std::vector<std::unique_ptr<Group>> groups_;  // one per stream
+  BucketSizes buckets_;
+  std::once_flag buckets_known_;
+
+  std::mutex one_at_a_time_;
+  Job job_;
+  std::atomic<std::uint32_t> round_ = 0;   // changes when there is a job, or nothing more to come
+  std::atomic<std::int32_t> running_ = 0;  // ranks that have not returned yet
+  std::atomic<int> first_failed_ = -1;
+  std::atomic<bool> closing_ = false;
+  std::vector<std::exception_ptr> errors_;
+  std::int64_t asked_ns_ = 0;
+  std::vector<Times> times_;
+  std::vector<std::thread> threads_;
+};
+
+// One rank on the first GPU, or, where there is none, on all cores.
+std::shared_ptr<World> default_world();
+
+}  // namespace lockstep
