@@ -35,7 +35,7 @@ void Session::distribute(std::span<CompileRequest> requests) {
   };
   // All cut gradients into buckets as the first rank does.
   world_->buckets();
-  if (world_->chief()) run_all();
+  world_->on_chief(run_all);
   if (world_->workers() == 1) return;
   const std::string cuts = world_->exchange(bucket_cuts_.serialize()).front();
   if (world_->chief()) return;

@@ -237,7 +237,11 @@ TEST(BucketCuts, ThatWereAgreedAreTakenInsteadOfOwnOnes) {
   const auto difference = first_difference(first, second);
   ASSERT_TRUE(difference.has_value());
   EXPECT_EQ(difference->line, 1u);
-  EXPECT_EQ(difference->first, "gradients 0: all_reduce data f32 1025: c (32, 32), sgd ()");
+  // The weight of the batch travels in this bucket or the next one: where a compiler evaluates the
+  // arguments of a call in another order, it is traced later.
+  EXPECT_TRUE(difference->first == "gradients 0: all_reduce data f32 1025: c (32, 32), sgd ()" ||
+              difference->first == "gradients 0: all_reduce data f32 1024: c (32, 32)")
+      << difference->first;
   EXPECT_EQ(difference->second,
             "gradients 0: all_reduce data f32 3073: c (32, 32), b (32, 32), a (32, 32), sgd ()");
 }
