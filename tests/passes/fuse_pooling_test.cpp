@@ -42,7 +42,7 @@ Graph fused(const Graph& graph, const KernelLibrary& library) {
   Graph result = clone(graph);
   optimize(result, library);
   const auto expected = run_on_random_inputs(clone(graph), reference_kernels());
-  const auto actual = run_on_random_inputs(clone(graph), library);
+  const auto actual = run_on_random_inputs(clone(result), library);
   for (const auto& [name, want] : expected) {
     const auto x = actual.at(name).values<float>();
     const auto y = want.values<float>();
