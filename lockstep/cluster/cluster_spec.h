@@ -1,0 +1,29 @@
+// ClusterSpec: this process's place in a job of several workers, as whatever started it says.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+// The chief is worker 0: it also writes checkpoints, logs and results. An evaluator is outside the
+// job: it follows the checkpoints.
+enum class Role { Chief, Worker, Evaluator, ParameterServer };
+
+struct ClusterSpec {
+  std::string started_by = {};  // "TF_CONFIG", "Slurm", "Open MPI", …, for messages
+  Role role = Role::Chief;
+  int worker = 0;   // among the workers, the chief being the first; of other roles, its index
+  int workers = 1;  // the chief included
+  // Where the control plane is served, "host:port" or "[v6]:port"; empty: this job has one worker.
+  std::string control_address = {};
+  // Whether this process serves it; otherwise the chief or the launcher does.
+  bool serves_control = false;
+  // Its number among the workers of its host, and how many they are; -1: not known.
+  int local_worker = -1;
+  int local_workers = -1;
+  // Cores that it was given per worker; 0: not said.
+  int cores = 0;
+};
+
+}  // namespace lockstep

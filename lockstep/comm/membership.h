@@ -1,0 +1,35 @@
+// Membership: which workers take part in a job, as one of them sees it, and what it hears about the
+// others. The cluster room has implementations; the runtime uses them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "lockstep/comm/failure.h"
+#include "lockstep/comm/store.h"
+
+namespace lockstep {
+
+class Membership {
+ public:
+  virtual ~Membership() = default;
+  // This worker's number, and how many there are.
+  virtual int worker() const = 0;
+  virtual int workers() const = 0;
+  // Grows whenever the members change; what belongs to an older one is refused.
+  virtual std::uint64_t generation() const = 0;
+  // Of this generation: keys of an older one are not seen.
+  virtual Store& store() = 0;
+  // The local end of the connection to the store: an address at which other workers reach this one.
+  virtual std::string address() const = 0;
+
+  // Calls `f` when a worker of this generation has failed, from a thread of the membership's own:
+  // at once if one already has. `Failure::rank` is the worker. An empty function ends this, and
+  // returns only when no call of the one before is in progress.
+  virtual void on_failure(std::function<void(const Failure&)> f) = 0;
+  // Tells all workers that this one has failed. Does not wait for them.
+  virtual void report_failure(const Failure& failure) = 0;
+};
+
+}  // namespace lockstep
