@@ -1,23 +1,45 @@
-// The sizes are gathered first; then every rank that has bytes broadcasts them.
+// In a first round every rank gives a slot: the number of its bytes, and the bytes themselves where
+// they fit. Ranks whose bytes do not fit broadcast them afterwards.
 #include "lockstep/comm/exchange.h"
 
+#include <array>
+#include <cstring>
 #include <deque>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep {
+namespace {
+
+struct Slot {
+  std::int64_t bytes = 0;
+  std::array<char, 248> data = {};
+};
+
+// All ranks' slots, given one's own.
+std::vector<Slot> gather_slots(Communicator& comm, const Slot& mine) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto rank = static_cast<std::size_t>(comm.rank());
+  constexpr std::size_t kWords = sizeof(Slot) / sizeof(std::int64_t);
+  const Slice own = slice_of(ranks * kWords, sizeof(std::int64_t), comm.rank(), comm.size());
+  ensure(own.begin == rank * kWords && own.end == (rank + 1) * kWords,
+         "[comm] rank {} of {} has the slice {} to {}", rank, ranks, own.begin, own.end);
+  std::vector<Slot> slots(ranks);
+  slots[rank] = mine;
+  const auto gather = comm.all_gather(std::as_writable_bytes(std::span(slots)), DType::I64);
+  gather->start();
+  gather->finish();
+  return slots;
+}
+
+}  // namespace
 
 std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
-  std::vector<std::int64_t> sizes(ranks);
-  sizes[rank] = static_cast<std::int64_t>(mine.size());
-  const Slice own = slice_of(ranks, sizeof(std::int64_t), comm.rank(), comm.size());
-  ensure(own.begin == rank && own.end == rank + 1, "[comm] rank {} of {} has the slice {} to {}",
-         rank, ranks, own.begin, own.end);
-  const auto gather = comm.all_gather(std::as_writable_bytes(std::span(sizes)), DType::I64);
-  gather->start();
-  gather->finish();
+  Slot own{.bytes = static_cast<std::int64_t>(mine.size())};
+  if (mine.size() <= own.data.size()) std::memcpy(own.data.data(), mine.data(), mine.size());
+  const std::vector<Slot> slots = gather_slots(comm, own);
 
   std::vector<std::string> all(ranks);
   all[rank] = mine;
@@ -27,8 +49,12 @@ std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
     in_flight.pop_front();
   };
   for (std::size_t root = 0; root < ranks; ++root) {
-    if (sizes[root] == 0) continue;
-    all[root].resize(static_cast<std::size_t>(sizes[root]));
+    const auto bytes = static_cast<std::size_t>(slots[root].bytes);
+    if (bytes <= own.data.size()) {
+      all[root].assign(slots[root].data.data(), bytes);
+      continue;
+    }
+    all[root].resize(bytes);
     if (static_cast<int>(in_flight.size()) == comm.max_in_flight()) finish_first();
     in_flight.push_back(
         comm.broadcast(std::as_writable_bytes(std::span<char>(all[root])), static_cast<int>(root)));

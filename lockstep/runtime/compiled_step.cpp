@@ -129,25 +129,56 @@ std::vector<Tensor> CompiledStep::outputs(std::size_t place) const {
   return values;
 }
 
-double CompiledStep::sum(Session& session, std::size_t place) const {
-  std::vector<double> values;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    values.push_back(ranks[i]->output(place, runs[i]).item());
+std::size_t CompiledStep::told_outputs() const {
+  constexpr std::size_t kMost = 2;  // a loss and its weight
+  const auto& outputs = plan().graph.outputs();
+  std::size_t count = 0;
+  for (; count < std::min(kMost, outputs.size()); ++count) {
+    const ValueType& type = plan().graph.type(outputs[count].second);
+    if (type.shape.rank() > 0 || !is_floating(type.dtype)) break;
   }
-  double total = 0;
-  if (session.world().workers() == 1) {
-    for (double value : values) total += value;
-    return total;
-  }
-  const std::string_view mine(reinterpret_cast<const char*>(values.data()),
-                              values.size() * sizeof(double));
-  for (const std::string& theirs : session.world().exchange(mine)) {
-    for (std::size_t at = 0; at < theirs.size(); at += sizeof(double)) {
-      double value = 0;
-      std::memcpy(&value, theirs.data() + at, sizeof(double));
-      total += value;
+  return count;
+}
+
+// Output by output, rank by rank.
+std::string CompiledStep::scalars() const {
+  std::string bytes;
+  for (std::size_t place = 0; place < told_outputs(); ++place) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const double value = ranks[i]->output(place, runs[i]).item();
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
   }
+  return bytes;
+}
+
+double CompiledStep::sum(Session& session, std::size_t place) const {
+  double total = 0;
+  const auto add = [&](std::string_view doubles) {
+    for (std::size_t at = 0; at < doubles.size(); at += sizeof(double)) {
+      double value = 0;
+      std::memcpy(&value, doubles.data() + at, sizeof(double));
+      total += value;
+    }
+  };
+  if (!told.empty() && place < told_outputs()) {
+    for (const std::string& theirs : told) {
+      const std::size_t bytes = theirs.size() / told_outputs();
+      add(std::string_view(theirs).substr(place * bytes, bytes));
+    }
+    return total;
+  }
+  std::string mine;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const double value = ranks[i]->output(place, runs[i]).item();
+    if (session.world().workers() == 1) {
+      total += value;
+    } else {
+      mine.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    }
+  }
+  if (session.world().workers() == 1) return total;
+  for (const std::string& theirs : session.world().exchange(mine)) add(theirs);
   return total;
 }
 
@@ -179,9 +210,20 @@ RankStep* StepCache::find(int rank, const StepSignature& signature) {
   return &steps_.front().step;
 }
 
+bool StepCache::holds(const Session& session, std::span<const StepSignature> signatures) const {
+  if (layout_version_ != session.layout_version()) return false;
+  for (std::size_t i = 0; i < signatures.size(); ++i) {
+    const bool found = std::ranges::any_of(steps_, [&](const Entry& entry) {
+      return entry.rank == static_cast<int>(i) && entry.step.signature() == signatures[i];
+    });
+    if (!found) return false;
+  }
+  return true;
+}
+
 CompiledStep& StepCache::get(Session& session, const StepSource& source,
                              std::span<const StepSignature> signatures,
-                             std::span<const Piece> pieces) {
+                             std::span<const Piece> pieces, std::optional<bool> missing) {
   ensure(std::ssize(pieces) == session.local_size() && signatures.size() == pieces.size(),
          "{} signatures and {} pieces for {} ranks", signatures.size(), pieces.size(),
          session.local_size());
@@ -195,12 +237,11 @@ CompiledStep& StepCache::get(Session& session, const StepSource& source,
     step_.ranks[i] = find(static_cast<int>(i), signatures[i]);
     step_.planned = step_.planned || step_.ranks[i] == nullptr;
   }
-  if (session.world().workers() > 1) {
-    step_.planned = false;
-    const bool missing = std::ranges::count(step_.ranks, nullptr) > 0;
-    for (const std::string& theirs : session.world().exchange(missing ? "y" : "n")) {
-      step_.planned = step_.planned || theirs == "y";
-    }
+  if (missing) {
+    step_.planned = *missing;
+  } else if (session.world().workers() > 1) {
+    const std::vector<std::string> all = session.world().exchange(step_.planned ? "y" : "n");
+    step_.planned = std::ranges::count(all, "y") > 0;
   }
   if (step_.planned) compile_missing(session, source, signatures);
   return step_;

@@ -80,6 +80,9 @@ struct CompiledStep {
   std::vector<Piece> pieces;        // the rows of the global batch that each local rank works on
   std::vector<std::uint64_t> runs;  // the last run of each local rank
   bool planned = false;             // whether a rank's step had to be compiled for it
+  // What every worker told about the last run: the scalars that come first among the outputs, of
+  // each of its ranks. Empty where nothing was told.
+  std::vector<std::string> told = {};
 
   // Calls feed(local rank, rank's step) on every local rank's thread and runs the step. An error in
   // the data names the rows. After an error all ranks have the same variables again.
@@ -116,10 +119,19 @@ struct CompiledStep {
 
  private:
   void run_rank(Session& session, int local, Inputs inputs);
+  // How many of the first outputs are scalars that travel with the run's status.
+  std::size_t told_outputs() const;
+  std::string scalars() const;
   template <class F>
   void run_together(Session& session, F&& f) {
+    told.clear();
+    const bool tells = session.world().workers() > 1 && session.device().shares_host_memory();
     try {
-      session.run(f);
+      if (tells) {
+        told = session.run_and_exchange(f, [this] { return scalars(); });
+      } else {
+        session.run(f);
+      }
     } catch (...) {
       session.resync();
       throw;
@@ -131,8 +143,13 @@ struct CompiledStep {
 class StepCache {
  public:
   // The step for these signatures and pieces, one per local rank. It is valid until the next call.
+  // Collective. `missing`: whether a worker has to compile it, where the workers have agreed on
+  // that (holds); otherwise they do now.
   CompiledStep& get(Session& session, const StepSource& source,
-                    std::span<const StepSignature> signatures, std::span<const Piece> pieces);
+                    std::span<const StepSignature> signatures, std::span<const Piece> pieces,
+                    std::optional<bool> missing = {});
+  // Whether this worker has the steps for these signatures.
+  bool holds(const Session& session, std::span<const StepSignature> signatures) const;
   void clear() { steps_.clear(); }
   // Whether what it holds was compiled for layouts that variables do not have any more.
   bool stale(const Session& session) const {

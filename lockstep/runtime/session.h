@@ -75,6 +75,11 @@ class Session {
   void run(F&& f) {
     world_->run(std::forward<F>(f), tracks_);
   }
+  // The same; what tell() returns on every worker, by worker (World::run_and_exchange).
+  template <class F>
+  std::vector<std::string> run_and_exchange(F&& f, const std::function<std::string()>& tell) {
+    return world_->run_and_exchange(std::forward<F>(f), tracks_, tell);
+  }
 
   World& world() const { return *world_; }
   int local_size() const { return world_->local_size(); }

@@ -13,7 +13,6 @@
 #include "lockstep/comm/exchange.h"
 #include "lockstep/comm/failure.h"
 #include "lockstep/comm/local/local_group.h"
-#include "lockstep/comm/shared/shared_host.h"
 #include "lockstep/device/cpu/affinity.h"
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/cuda/cuda_device.h"
@@ -48,13 +47,19 @@ T await_change(const std::atomic<T>& counter, T seen, std::int64_t spin_ns) {
 }  // namespace
 
 World::World(const WorldOptions& options)
-    : cuda_(options.cuda), host_(options.host), buckets_(options.buckets) {
+    : cuda_(options.cuda),
+      links_(options.links),
+      membership_(options.membership),
+      buckets_(options.buckets) {
   const std::vector<std::string> names =
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
   add_devices(make_rank_devices(names, options.logical_cpus));
   meet(options);
   if (size() > 1) add_groups(options);
   if (threaded_) start_threads();
+  if (membership_ != nullptr) {
+    membership_->on_failure([this](const Failure& failure) { abort_all(failure); });
+  }
 }
 
 World::World(Device* device) {
@@ -85,20 +90,19 @@ std::shared_ptr<World> default_world() {
 
 // Workers tell one another which devices they have: the names and numbers of all ranks follow.
 void World::meet(const WorldOptions& options) {
-  if (host_ == nullptr) {
+  if (links_ == nullptr || links_->workers() == 1) {
     names_ = local_names();
     return;
   }
   require(device(0).kind() == DeviceKind::Cpu,
-          "[strategy] {}: ranks of several processes that share memory are on CPUs",
-          device(0).name());
-  workers_ = host_->processes();
-  worker_ = host_->process();
+          "[strategy] {}: ranks of several workers are on CPUs", device(0).name());
+  workers_ = links_->workers();
+  worker_ = links_->worker();
   std::vector<std::string> workers;
   for (int w = 0; w < workers_; ++w) workers.push_back(fmt::format("worker {}", w));
-  control_ = host_->make_group(
+  control_ = links_->make_group(
       {.names = workers,
-       .ranks_of_process = std::vector<int>(static_cast<std::size_t>(workers_), 1),
+       .ranks_of_worker = std::vector<int>(static_cast<std::size_t>(workers_), 1),
        .timeout = options.timeout});
   const std::vector<std::string> all =
       exchange(fmt::format("{}\n", fmt::join(local_names(), "\n")));
@@ -117,8 +121,8 @@ void World::meet(const WorldOptions& options) {
 void World::add_groups(const WorldOptions& options) {
   while (std::ssize(groups_) <= kCommunicationStream) {
     if (control_ != nullptr) {
-      groups_.push_back(host_->make_group(
-          {.names = names_, .ranks_of_process = ranks_of_worker_, .timeout = options.timeout}));
+      groups_.push_back(links_->make_group(
+          {.names = names_, .ranks_of_worker = ranks_of_worker_, .timeout = options.timeout}));
     } else if (device(0).kind() == DeviceKind::Cuda) {
       groups_.push_back(make_gpu_group(devices_, options.timeout));
     } else {
@@ -140,6 +144,7 @@ void World::start_threads() {
 }
 
 World::~World() {
+  if (membership_ != nullptr) membership_->on_failure({});
   end_threads();
 }
 
@@ -181,17 +186,60 @@ std::vector<std::string> World::exchange(std::string_view mine) {
 }
 
 void World::on_chief(const std::function<void()>& f) {
-  if (workers() == 1) return f();
-  std::string failed;
-  try {
+  gather([&] {
     if (chief()) f();
+    return std::string();
+  });
+}
+
+std::vector<std::string> World::gather(const std::function<std::string()>& f) {
+  if (workers() == 1) return {f()};
+  // A byte that says whether it failed, then what f returned, or the kind of its error and the
+  // text.
+  std::string mine;
+  try {
+    mine = "+" + f();
   } catch (...) {
-    const Failure failure = failure_of(0, std::current_exception());
-    failed = static_cast<char>(failure.kind) + failure.message;
+    const Failure failure = failure_of(worker(), std::current_exception());
+    mine = fmt::format("-{}{}", static_cast<char>(failure.kind), failure.message);
   }
-  const std::string first = exchange(failed).front();
-  if (first.empty()) return;
-  throw_failure({.kind = static_cast<FailureKind>(first[0]), .message = first.substr(1)});
+  std::vector<std::string> all = exchange(mine);
+  for (std::size_t w = 0; w < all.size(); ++w) {
+    const bool good = all[w].front() == '+';
+    all[w].erase(0, 1);
+    if (good) continue;
+    const auto kind = static_cast<FailureKind>(all[w][0]);
+    std::string message = all[w].substr(1);
+    if (w > 0) message = fmt::format("[worker {}] {}", w, message);
+    throw_agreed({.rank = static_cast<int>(w), .kind = kind, .message = std::move(message)});
+  }
+  return all;
+}
+
+void World::throw_agreed(const Failure& failure) {
+  agreed_ = failure.message;
+  throw_failure(failure);
+}
+
+void World::report(const std::exception_ptr& error) noexcept {
+  if (membership_ == nullptr || workers() == 1) return;
+  try {
+    const Failure failure = failure_of(worker(), error);
+    if (failure.message != agreed_) membership_->report_failure(failure);
+  } catch (...) {
+    // The others notice that this worker is gone.
+  }
+}
+
+void World::abort_all(const Failure& failure) {
+  if (control_ != nullptr) control_->abort(failure);
+  int first = 0;  // rank of the worker that failed
+  for (int w = 0; w < failure.rank && w < workers(); ++w) {
+    first += ranks_of_worker_[static_cast<std::size_t>(w)];
+  }
+  for (const auto& group : groups_) {
+    group->abort({.rank = first, .kind = failure.kind, .message = failure.message});
+  }
 }
 
 const BucketSizes& World::buckets() {
@@ -252,7 +300,8 @@ void World::measure_link() {
       buckets_, {.latency_s = latency, .bytes_per_s = static_cast<double>(kLarge) / transfer});
 }
 
-void World::run_job(Job job, std::span<Track* const> tracks) {
+std::vector<std::string> World::run_job(Job job, std::span<Track* const> tracks,
+                                        const std::function<std::string()>& tell) {
   const std::lock_guard lock(one_at_a_time_);
   asked_ns_ = now_ns();
   job_ = job;
@@ -261,10 +310,10 @@ void World::run_job(Job job, std::span<Track* const> tracks) {
     times_[0].begin_ns = asked_ns_;
     job_.call(job_.f, 0);
     times_[0].end_ns = now_ns();
-    return;
+    return {};
   }
   run_locally(tracks);
-  rethrow_first();
+  return rethrow_first(tell);
 }
 
 void World::run_locally(std::span<Track* const> tracks) {
@@ -330,30 +379,35 @@ void World::call(int local) noexcept {
   times_[place].end_ns = now_ns();
 }
 
-void World::rethrow_first() {
+std::vector<std::string> World::rethrow_first(const std::function<std::string()>& tell) {
   const int failed = first_failed_.exchange(-1);
-  if (failed < 0 && workers() == 1) return;
+  if (failed < 0 && workers() == 1) return {};
   std::exception_ptr error;
   if (failed >= 0) error = errors_[static_cast<std::size_t>(failed)];
   std::ranges::fill(errors_, nullptr);
   if (size() == 1) std::rethrow_exception(error);
-  std::string mine;
+  std::string mine = "+";  // as in gather
   if (error != nullptr) {
     const Failure failure = failure_of(rank(failed), error);
-    mine = fmt::format("{}[replica {} on {}] {}", static_cast<char>(failure.kind), rank(failed),
+    mine = fmt::format("-{}[replica {} on {}] {}", static_cast<char>(failure.kind), rank(failed),
                        device(failed).name(), failure.message);
+  } else if (tell) {
+    mine += tell();
   }
+  std::vector<std::string> all = exchange(mine);
   // Where a rank only heard that another one stopped, what that one says counts.
   std::optional<Failure> first;
-  for (const std::string& theirs : exchange(mine)) {
-    if (theirs.empty()) continue;
+  for (std::string& theirs : all) {
+    const bool good = theirs.front() == '+';
+    theirs.erase(0, 1);
+    if (good) continue;
     const auto kind = static_cast<FailureKind>(theirs[0]);
     const bool explains = first && first->kind == FailureKind::Comm && kind != FailureKind::Comm;
     if (!first || explains) first = {.kind = kind, .message = theirs.substr(1)};
   }
-  if (!first) return;
+  if (!first) return all;
   for (const auto& group : groups_) group->reset();
-  throw_failure(*first);
+  throw_agreed(*first);
 }
 
 }  // namespace lockstep

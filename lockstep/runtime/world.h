@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/membership.h"
+#include "lockstep/comm/worker_links.h"
 #include "lockstep/device/device.h"
 #include "lockstep/distribute/buckets.h"
 #include "lockstep/kernels/kernel.h"
@@ -25,8 +27,6 @@
 #include "lockstep/runtime/rank_devices.h"
 
 namespace lockstep {
-
-class SharedHost;
 
 struct WorldOptions {
   // Of the ranks of this process: "cpu:0", "cpu:1", or "cuda:0", "cuda:1", or "cuda:0/0",
@@ -37,8 +37,10 @@ struct WorldOptions {
   BucketSizes buckets = {};  // of gradients; 0: chosen by measuring
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   CudaKernelOptions cuda = {};  // of GPUs
-  // Where other processes of this host have ranks too. All make their worlds in the same order.
-  std::shared_ptr<SharedHost> host = {};
+  // Of a job of several workers. All make their worlds in the same order.
+  std::shared_ptr<WorkerLinks> links = {};
+  // Tells this worker that another one has failed; none: only what the links notice is known.
+  std::shared_ptr<Membership> membership = {};
 };
 
 class World {
@@ -58,7 +60,13 @@ class World {
   // The number, in the job, of a local rank. All that follows counts local ranks from 0.
   int rank(int local) const { return first_rank_ + local; }
   int workers() const { return workers_; }
+  // How many ranks a worker has.
+  int ranks_of(int worker) const {
+    return workers_ == 1 ? size() : ranks_of_worker_[static_cast<std::size_t>(worker)];
+  }
   int worker() const { return worker_; }
+  // What connects the workers: "shared memory"; empty where one is alone.
+  std::string transport() const { return links_ != nullptr ? links_->transport() : ""; }
   bool chief() const { return worker_ == 0; }
 
   // Whether ranks have threads of their own, apart from what the caller does.
@@ -81,6 +89,12 @@ class World {
 
   // Calls f on the first worker; an exception reaches all. Collective.
   void on_chief(const std::function<void()>& f);
+  // Calls f on every worker; all get what each returned, by worker. An exception of one reaches all
+  // and names the worker. Collective.
+  std::vector<std::string> gather(const std::function<std::string()>& f);
+  // Tells the other workers about an exception that ends this one's part in the job, unless all of
+  // them got it from a call above. Without this they would wait for it.
+  void report(const std::exception_ptr& error) noexcept;
 
   // Calls f(local rank) on the thread of every local rank and returns when all have returned, on
   // every worker. An exception of one rank stops the others where they wait for it, and reaches the
@@ -94,7 +108,17 @@ class World {
     const auto call = [](const void* f, int local) {
       (*static_cast<const std::remove_reference_t<F>*>(f))(local);
     };
-    run_job({&f, call}, tracks);
+    run_job({&f, call}, tracks, {});
+  }
+  // The same; every worker then gives the bytes that tell() returns, and all get all of them, by
+  // worker. Costs no more messages than run.
+  template <class F>
+  std::vector<std::string> run_and_exchange(F&& f, std::span<Track* const> tracks,
+                                            const std::function<std::string()>& tell) {
+    const auto call = [](const void* f, int local) {
+      (*static_cast<const std::remove_reference_t<F>*>(f))(local);
+    };
+    return run_job({&f, call}, tracks, tell);
   }
 
  private:
@@ -110,14 +134,19 @@ class World {
   void meet(const WorldOptions& options);
   void add_groups(const WorldOptions& options);
   void start_threads();
-  void run_job(Job job, std::span<Track* const> tracks);
+  std::vector<std::string> run_job(Job job, std::span<Track* const> tracks,
+                                   const std::function<std::string()>& tell);
   void run_locally(std::span<Track* const> tracks);
   void account(std::span<Track* const> tracks) const;
   void serve(int local);
   void end_threads();
   void call(int local) noexcept;
-  // The first error of this job on any worker; afterwards ranks can run again.
-  void rethrow_first();
+  // Throws the first error of this job on any worker; afterwards ranks can run again. If there was
+  // none, what the workers tell.
+  std::vector<std::string> rethrow_first(const std::function<std::string()>& tell);
+  // Throws an error that all workers throw.
+  [[noreturn]] void throw_agreed(const Failure& failure);
+  void abort_all(const Failure& failure);
   void measure_link();
   void agree_on_buckets();
 
@@ -133,8 +162,10 @@ class World {
   std::mutex kernels_mutex_;
   std::vector<std::unique_ptr<KernelLibrary>> kernels_;  // of GPUs, by local rank
   CudaKernelOptions cuda_;
-  std::shared_ptr<SharedHost> host_;
-  std::unique_ptr<Group> control_;              // a rank per worker; none where one is alone
+  std::shared_ptr<WorkerLinks> links_;
+  std::shared_ptr<Membership> membership_;
+  std::string agreed_;              // the message of the last error that all workers threw
+  std::unique_ptr<Group> control_;  // a rank per worker; none where one is alone
   std::vector<std::unique_ptr<Group>> groups_;  // one per stream
   BucketSizes buckets_;
   std::once_flag buckets_known_;

@@ -66,6 +66,10 @@ class Callback {
   // on_batch_end; model.step() already includes the step. If all return false, the next step may
   // already be in flight on a GPU; the loss and sample counts are still those of this step.
   virtual bool needs_sync(const Model& /*model*/, std::int64_t /*step*/) { return true; }
+  // With several workers: what the chief's copy of this callback answered. What a callback then
+  // does in on_batch_end must be the same on all of them, so one that goes by a clock takes this
+  // answer instead of its own.
+  virtual void agreed_sync(bool /*needed*/) {}
 
   // The state that a checkpoint stores for a resumed run, as text and as tensors; restored after
   // on_train_begin, tensors first. Empty: no state.

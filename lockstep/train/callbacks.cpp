@@ -13,7 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/json_depth.h"
-#include "lockstep/train/model.h"
+#include "lockstep/train/model_impl.h"
 #include "lockstep/train/monitor.h"
 
 namespace lockstep {
@@ -181,7 +181,9 @@ class CSVLoggerCallback final : public Callback {
  public:
   explicit CSVLoggerCallback(CSVLoggerOptions options) : options_(std::move(options)) {}
 
-  void on_train_begin(Model&, const FitInfo& info) override {
+  void on_train_begin(Model& model, const FitInfo& info) override {
+    writes_ = is_chief(model);
+    if (!writes_) return;
     std::error_code ignored;
     const bool begun =
         options_.append && std::filesystem::file_size(options_.path, ignored) > 0 && !ignored;
@@ -196,6 +198,7 @@ class CSVLoggerCallback final : public Callback {
   }
 
   void on_epoch_end(Model&, std::int64_t epoch, const Logs& logs) override {
+    if (!writes_) return;
     file_ << epoch;
     for (const std::string& name : names_) {
       file_ << options_.separator;
@@ -206,6 +209,7 @@ class CSVLoggerCallback final : public Callback {
   }
 
   void on_train_end(Model&) override {
+    if (!writes_) return;
     file_.close();
     expect_written();
   }
@@ -215,6 +219,7 @@ class CSVLoggerCallback final : public Callback {
   // that the rows of later epochs are not written twice.
   std::string save_state() const override { return std::to_string(bytes_); }
   void restore_state(const std::string& text) override {
+    if (!writes_) return;
     std::uintmax_t before = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), before);
     if (error != std::errc() || end != text.data() + text.size() || before >= bytes_) return;
@@ -237,6 +242,7 @@ class CSVLoggerCallback final : public Callback {
   }
 
   CSVLoggerOptions options_;
+  bool writes_ = true;  // of several workers, the chief does
   std::ofstream file_;
   std::uintmax_t bytes_ = 0;  // size of the file
   std::vector<std::string> names_;

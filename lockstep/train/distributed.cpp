@@ -3,7 +3,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/distribute/pieces.h"
 #include "lockstep/runtime/world.h"
-#include "lockstep/train/model_impl.h"
+#include "lockstep/train/fit_run.h"
 
 namespace lockstep {
 namespace {
@@ -21,6 +21,7 @@ BatchDistributor::BatchDistributor(const Dataset& batches, Strategy strategy, De
     : strategy_(std::move(strategy)),
       deal_(deal),
       parts_(parts),
+      spec_(batches.element_spec()),
       iterator_(batches.iterator(
           IteratorOptions{.epoch = epoch, .memory = world_of(strategy_).batch_memory()})) {}
 
@@ -39,30 +40,51 @@ void BatchDistributor::expect_parts(const Element& element) const {
   }
 }
 
+// The elements of the next step: one that all workers have, or one per local replica.
+std::vector<Element> BatchDistributor::take(int count) {
+  std::vector<Element> elements;
+  while (std::ssize(elements) < count) {
+    std::optional<Element> element = iterator_->next();
+    if (!element) break;
+    expect_parts(*element);
+    elements.push_back(std::move(*element));
+  }
+  return elements;
+}
+
+Element BatchDistributor::without_rows() const {
+  Element element;
+  for (const ElementSpec& part : spec_) {
+    element.push_back(Tensor(part.dtype, part.shape.with(0, 0)));
+  }
+  return element;
+}
+
 std::optional<std::vector<PerReplica>> BatchDistributor::next() {
   World& world = world_of(strategy_);
-  const int replicas = world.size();
+  std::vector<Element> elements;
+  const StepVotes votes = take_votes(world, [&] {
+    elements = take(deal_ == Deal::Pieces ? 1 : world.local_size());
+    return StepVote{.has_batch = !elements.empty()};
+  });
+  if (!votes.any(&StepVote::has_batch)) return std::nullopt;
   std::vector<std::vector<Tensor>> dealt(parts_);  // [part][replica]
-  std::optional<Element> element = iterator_->next();
-  if (!element) return std::nullopt;
-  expect_parts(*element);
   if (deal_ == Deal::Pieces) {
-    const std::int64_t samples = element->front().shape()[0];
-    const std::vector<Piece> pieces = split_evenly(samples, replicas);
+    require(!elements.empty(),
+            "[distribute] the data set of this worker ends before that of another one: all must "
+            "read the same");
+    const std::int64_t samples = elements.front().front().shape()[0];
+    const std::vector<Piece> pieces = split_evenly(samples, world.size());
     for (int local = 0; local < world.local_size(); ++local) {
       const Piece& piece = pieces[static_cast<std::size_t>(world.rank(local))];
       for (std::size_t p = 0; p < parts_; ++p) {
-        dealt[p].push_back((*element)[p].rows(piece.begin, piece.size()));
+        dealt[p].push_back(elements.front()[p].rows(piece.begin, piece.size()));
       }
     }
   } else {
-    for (int r = 0; r < world.local_size(); ++r) {
-      for (std::size_t p = 0; p < parts_; ++p) {
-        // Keeps the batch alive, so that the next one does not reuse its memory.
-        dealt[p].push_back(element ? (*element)[p] : dealt[p].front().rows(0, 0));
-      }
-      if (element && r + 1 < world.local_size()) element = iterator_->next();
-      if (element) expect_parts(*element);
+    while (std::ssize(elements) < world.local_size()) elements.push_back(without_rows());
+    for (const Element& element : elements) {
+      for (std::size_t p = 0; p < parts_; ++p) dealt[p].push_back(element[p]);
     }
   }
   std::vector<PerReplica> parts;
@@ -70,12 +92,23 @@ std::optional<std::vector<PerReplica>> BatchDistributor::next() {
   return parts;
 }
 
-Dataset DistributedBatches::global_batches() const {
-  const int replicas = strategy_.num_replicas_in_sync();
+Dataset DistributedBatches::step_batches() const {
+  const int replicas = world_of(strategy_).local_size();
   if (deal_ == BatchDistributor::Deal::Pieces || replicas == 1) return batches_;
   const Shape first = batches_.element_spec().front().shape;
   require(first.rank() > 0, "[distribute] the data set of a worker must be batched");
   return batches_.unbatch().batch(first[0] * replicas).prefetch();
+}
+
+bool DistributedBatches::own_rows_only() const {
+  return deal_ == BatchDistributor::Deal::Batches && world_of(strategy_).workers() > 1;
+}
+
+DistributedBatches::operator ValidationData() const {
+  require(!own_rows_only(),
+          "[fit] validation_data has another data set on every worker: give one that all workers "
+          "read, or call evaluate");
+  return step_batches();
 }
 
 namespace {
@@ -93,17 +126,17 @@ void expect_own(const DistributedBatches& given, const Model& model, const char*
 
 History Model::fit(const DistributedBatches& batches, const FitOptions& options) {
   expect_own(batches, *this, "fit");
-  return fit(batches.global_batches(), options);
+  return fit_model(*this, {batches.step_batches(), batches.own_rows_only()}, options);
 }
 
 Logs Model::evaluate(const DistributedBatches& batches, const EvaluateOptions& options) {
   expect_own(batches, *this, "evaluate");
-  return evaluate(batches.global_batches(), options);
+  return evaluate_model(*this, {batches.step_batches(), batches.own_rows_only()}, options);
 }
 
 Tensor Model::predict(const DistributedBatches& batches, const PredictOptions& options) {
   expect_own(batches, *this, "predict");
-  return predict(batches.global_batches(), options);
+  return predict_model(*this, {batches.step_batches(), batches.own_rows_only()}, options).front();
 }
 
 }  // namespace lockstep

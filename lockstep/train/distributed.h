@@ -22,17 +22,21 @@ class BatchDistributor {
                    std::uint64_t epoch);
   ~BatchDistributor();
 
-  // The tensors of the next step; nothing after the last. If there are not enough batches for all
-  // replicas, the remaining replicas get empty ones.
+  // The tensors of the next step for the replicas of this worker; nothing after the last. If there
+  // are not enough batches for all replicas, the remaining replicas get empty ones. With several
+  // workers, all of them call it, and go on until the last one has no batch left.
   std::optional<std::vector<PerReplica>> next();
   Iterator& iterator() { return *iterator_; }
 
  private:
   void expect_parts(const Element& element) const;
+  std::vector<Element> take(int count);
+  Element without_rows() const;
 
   Strategy strategy_;  // whose devices' memory the iterator uses
   Deal deal_;
   std::size_t parts_;
+  std::vector<ElementSpec> spec_;
   std::unique_ptr<Iterator> iterator_;
 };
 
@@ -43,9 +47,11 @@ class DistributedBatches {
       : batches_(std::move(batches)), strategy_(std::move(strategy)), deal_(deal) {}
 
   const Strategy& strategy() const { return strategy_; }
-  // The samples of all replicas in a step as one batch.
-  Dataset global_batches() const;
-  operator ValidationData() const { return global_batches(); }  // NOLINT: fit validates with them
+  // The samples of a step as one batch: those of all replicas or, where every worker has a data set
+  // of its own, of this worker's.
+  Dataset step_batches() const;
+  bool own_rows_only() const;
+  operator ValidationData() const;  // NOLINT: fit validates with them
 
  protected:
   Dataset batches_;
@@ -102,10 +108,7 @@ DistributedDataset<Parts> Strategy::distribute(const Dataset& batches) const {
 template <std::size_t Parts>
 DistributedDataset<Parts> Strategy::distribute_from_function(
     const std::function<Dataset(const InputContext&)>& f) const {
-  const InputContext context{.num_input_pipelines = 1,
-                             .input_pipeline_id = 0,
-                             .num_replicas_in_sync = num_replicas_in_sync()};
-  return DistributedDataset<Parts>(f(context), *this, BatchDistributor::Deal::Batches);
+  return DistributedDataset<Parts>(f(input_context()), *this, BatchDistributor::Deal::Batches);
 }
 
 }  // namespace lockstep

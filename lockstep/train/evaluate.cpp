@@ -4,6 +4,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/device/memory_error.h"
 #include "lockstep/train/fit_run.h"
+#include "lockstep/train/step_vote.h"
 #include "lockstep/train/verbose.h"
 
 namespace lockstep {
@@ -12,22 +13,34 @@ namespace {
 // Calls f with every batch of a data set and records the waits for input. False if it was
 // interrupted before the last batch.
 template <class F>
-bool for_each_batch(ModelImpl& impl, const Dataset& batches, StepMode mode,
+bool for_each_batch(ModelImpl& impl, const WorkerBatches& data, StepMode mode,
                     std::optional<std::int64_t> steps, const char* caller,
                     const std::function<bool()>& interrupted, F&& f) {
+  const Dataset& batches = data.batches;
   Track& track = impl.session().host_track();
   const std::unique_ptr<Iterator> iterator =
       batches.iterator({.memory = impl.session().batch_memory()});
+  World& world = impl.session().world();
   std::int64_t done = 0;
   while (!steps || done < *steps) {
-    if (interrupted && interrupted()) return false;
     std::optional<Element> element;
-    {
+    // An error or an interrupt of one worker is one of all.
+    const StepVotes votes = take_votes(world, [&] {
+      if (interrupted && interrupted()) return StepVote{.interrupted = true};
       ScopedSpan span(track, "next batch", SpanKind::Input);
       element = iterator->next();
+      return StepVote{.has_batch = element.has_value(),
+                      .rows = element ? element->front().shape()[0] : 0};
+    });
+    if (votes.any(&StepVote::interrupted)) return false;
+    if (!votes.any(&StepVote::has_batch)) break;
+    if (!element) element = data.without_rows();
+    Batch batch = split_element(*element, impl.network->input_count(), mode, caller);
+    if (data.own_rows_only) {
+      for (const StepVote& vote : votes.all) batch.rows_of_worker.push_back(vote.rows);
+      batch.first_row = votes.rows_before(world.worker());
     }
-    if (!element) break;
-    f(split_element(*element, impl.network->input_count(), mode, caller), done);
+    f(batch, done);
     ++done;
   }
   require(done > 0,
@@ -84,7 +97,8 @@ void for_parts_that_fit(ModelImpl& impl, StepMode mode, const Batch& batch, cons
   std::int64_t begin = 0;
   do {
     const std::int64_t left = batch.size() - begin;
-    const std::int64_t count = impl.most_rows > 0 ? std::min(left, impl.most_rows) : left;
+    const bool halves = batch.rows_of_worker.empty();  // workers would halve their own rows apart
+    const std::int64_t count = impl.most_rows > 0 && halves ? std::min(left, impl.most_rows) : left;
     const Batch rows = rows_of(batch, begin, count);
     const StepRequest request = impl.request_for(mode, rows, caller);
     before(request);
@@ -92,7 +106,7 @@ void for_parts_that_fit(ModelImpl& impl, StepMode mode, const Batch& batch, cons
     try {
       step = &impl.step_for(request);
     } catch (const MemoryError&) {
-      if (count <= impl.session().world().size()) throw;
+      if (!halves || count <= impl.session().world().size()) throw;
       impl.most_rows = (count + 1) / 2;
       continue;
     }
@@ -104,7 +118,7 @@ void for_parts_that_fit(ModelImpl& impl, StepMode mode, const Batch& batch, cons
 // Runs the steps of a data set's batches and calls read(step) when each is done: at once or, on an
 // asynchronous device, while the next one is in flight. False if it was interrupted.
 template <class F>
-bool run_steps(ModelImpl& impl, const Dataset& batches, StepMode mode,
+bool run_steps(ModelImpl& impl, const WorkerBatches& batches, StepMode mode,
                std::optional<std::int64_t> steps, const char* caller,
                const std::function<bool()>& interrupted, F&& read) {
   Session& session = impl.session();
@@ -149,7 +163,7 @@ Batch single_batch(const std::vector<Tensor>& x, const Tensor& y, const OnBatchO
 
 }  // namespace
 
-std::optional<Logs> evaluate_on(ModelImpl& impl, const Dataset& batches,
+std::optional<Logs> evaluate_on(ModelImpl& impl, const WorkerBatches& batches,
                                 std::optional<std::int64_t> steps, const char* caller,
                                 const std::function<bool()>& interrupted) {
   // fit may be in mid-epoch: its metrics must not change.
@@ -168,13 +182,24 @@ std::optional<Logs> evaluate_on(ModelImpl& impl, const Dataset& batches,
   return logs;
 }
 
+Logs evaluate_model(const Model& model, const WorkerBatches& batches,
+                    const EvaluateOptions& options) {
+  ModelImpl& impl = impl_of(model);
+  impl.expect_compiled("evaluate");
+  expect_an_end(batches.batches, options.steps, "evaluate", "steps");
+  const PhaseScope validation(impl.session().phases(), Phase::Validation);
+  try {
+    Logs logs = *evaluate_on(impl, batches, options.steps, "evaluate");
+    if (is_chief(model)) show_result(options.verbose, "evaluate", "evaluate - " + logs.str());
+    return logs;
+  } catch (...) {
+    impl.session().world().report(std::current_exception());
+    throw;
+  }
+}
+
 Logs Model::evaluate(const Dataset& batches, const EvaluateOptions& options) {
-  impl_->expect_compiled("evaluate");
-  expect_an_end(batches, options.steps, "evaluate", "steps");
-  const PhaseScope validation(impl_->session().phases(), Phase::Validation);
-  Logs logs = *evaluate_on(*impl_, batches, options.steps, "evaluate");
-  show_result(options.verbose, "evaluate - " + logs.str());
-  return logs;
+  return evaluate_model(*this, {batches}, options);
 }
 
 Logs Model::evaluate(const std::vector<Tensor>& x, const Tensor& y,
@@ -187,21 +212,35 @@ Logs Model::evaluate(const Tensor& x, const Tensor& y, const EvaluateOptions& op
   return evaluate(std::vector{x}, y, options);
 }
 
-std::vector<Tensor> Model::predict_outputs(const Dataset& batches, const PredictOptions& options) {
-  expect_an_end(batches, options.steps, "predict", "steps");
+std::vector<Tensor> predict_model(const Model& model, const WorkerBatches& batches,
+                                  const PredictOptions& options) {
+  ModelImpl& impl = impl_of(model);
+  expect_an_end(batches.batches, options.steps, "predict", "steps");
   std::vector<std::vector<Tensor>> parts;
   const auto keep = [&](const CompiledStep& step) {
     parts.resize(step.ranks.front()->output_count());
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      parts[i].push_back(step.all_rows(impl_->session(), i));
+      parts[i].push_back(step.all_rows(impl.session(), i));
     }
   };
-  run_steps(*impl_, batches, StepMode::Predict, options.steps, "predict", {}, keep);
+  try {
+    run_steps(impl, batches, StepMode::Predict, options.steps, "predict", {}, keep);
+  } catch (...) {
+    impl.session().world().report(std::current_exception());
+    throw;
+  }
   std::vector<Tensor> outputs;
   for (const std::vector<Tensor>& list : parts)
     outputs.push_back(concatenate_rows(list, "predict"));
-  show_result(options.verbose, fmt::format("predict - {} samples", outputs.front().shape()[0]));
+  if (is_chief(model)) {
+    show_result(options.verbose, "predict",
+                fmt::format("predict - {} samples", outputs.front().shape()[0]));
+  }
   return outputs;
+}
+
+std::vector<Tensor> Model::predict_outputs(const Dataset& batches, const PredictOptions& options) {
+  return predict_model(*this, {batches}, options);
 }
 
 Tensor Model::predict(const Dataset& batches, const PredictOptions& options) {

@@ -22,12 +22,13 @@ std::vector<CallbackRef> in_order(std::vector<CallbackRef> callbacks) {
 
 }  // namespace
 
-FitRun::FitRun(Model& model, const Dataset& batches, const FitOptions& options)
+FitRun::FitRun(Model& model, const WorkerBatches& batches, const FitOptions& options)
     : model_(model),
       impl_(impl_of(model)),
       session_(impl_.session()),
       track_(session_.host_track()),
-      batches_(batches),
+      data_(batches),
+      batches_(data_.batches),
       options_(options),
       callbacks_(in_order(with_progress(options.callbacks, options.verbose))),
       meter_(session_.tracks(), track_, session_.phases()),
@@ -37,6 +38,15 @@ FitRun::FitRun(Model& model, const Dataset& batches, const FitOptions& options)
       good_(impl_) {}
 
 History FitRun::run() {
+  try {
+    return run_epochs();
+  } catch (...) {
+    session_.world().report(std::current_exception());
+    throw;
+  }
+}
+
+History FitRun::run_epochs() {
   build_from_data();
   impl_.stopping = false;
   at_.epoch = options_.initial_epoch;
@@ -51,8 +61,7 @@ History FitRun::run() {
   const FitInfo known = info();
   for_callbacks([&](Callback& callback) { callback.on_train_begin(model_, known); });
   restore_callbacks();
-  while (at_.epoch < options_.epochs && !impl_.stopping && history_.failure.empty() &&
-         !interrupted()) {
+  while (at_.epoch < options_.epochs && history_.failure.empty() && !asked_to_stop()) {
     run_epoch(at_.epoch);
   }
   for_callbacks([&](Callback& callback) { callback.on_train_end(model_); });
@@ -220,7 +229,7 @@ void FitRun::run_epoch(std::int64_t epoch) {
     history_.epochs.push_back({epoch, logs});
     return;
   }
-  logs.set("seconds", static_cast<double>(now_ns() - begin) * 1e-9);
+  logs.set("seconds", of_chief(static_cast<double>(now_ns() - begin) * 1e-9));
   history_.epochs.push_back({epoch, logs});
   if (at_.trained) {
     ++at_.epoch;
@@ -234,8 +243,9 @@ void FitRun::run_epoch(std::int64_t epoch) {
 Logs FitRun::logs_of_steps(std::int64_t begin_ns, double train_seconds) {
   Logs logs = impl_.read_metrics();
   logs.set("lr", model_.learning_rate());
-  logs.set("seconds", static_cast<double>(now_ns() - begin_ns) * 1e-9);
-  logs.set("samples_per_s", static_cast<double>(samples_here_) / std::max(train_seconds, 1e-9));
+  logs.set("seconds", of_chief(static_cast<double>(now_ns() - begin_ns) * 1e-9));
+  logs.set("samples_per_s",
+           of_chief(static_cast<double>(samples_here_) / std::max(train_seconds, 1e-9)));
   return logs;
 }
 
@@ -243,7 +253,7 @@ bool FitRun::validate(Logs& logs) {
   if (!options_.validation_data) return true;
   const PhaseScope validation(session_.phases(), Phase::Validation);
   const std::optional<Logs> found =
-      evaluate_on(impl_, *options_.validation_data, options_.validation_steps, "validation",
+      evaluate_on(impl_, {*options_.validation_data}, options_.validation_steps, "validation",
                   [this] { return interrupted(); });
   if (!found) return false;
   for (const auto& [name, value] : found->items()) logs.set("val_" + name, value);
@@ -251,7 +261,7 @@ bool FitRun::validate(Logs& logs) {
 }
 
 void FitRun::check_validation() {
-  evaluate_on(impl_, *options_.validation_data, 1, "validation");
+  evaluate_on(impl_, {*options_.validation_data}, 1, "validation");
 }
 
 Progress FitRun::progress() const {
@@ -275,9 +285,10 @@ void expect_an_end(const Dataset& batches, const std::optional<std::int64_t>& st
           caller, option);
 }
 
-History Model::fit(const Dataset& batches, const FitOptions& options) {
-  impl_->expect_compiled("fit");
-  require(!impl_->progress, "[fit] fit is already running on this model");
+History fit_model(Model& model, const WorkerBatches& data, const FitOptions& options) {
+  const Dataset& batches = data.batches;
+  impl_of(model).expect_compiled("fit");
+  require(!impl_of(model).progress, "[fit] fit is already running on this model");
   require(options.initial_epoch >= 0 && options.epochs >= 0,
           "[fit] epochs ({}) and initial_epoch ({}) must not be negative", options.epochs,
           options.initial_epoch);
@@ -291,7 +302,11 @@ History Model::fit(const Dataset& batches, const FitOptions& options) {
     expect_an_end(*options.validation_data, options.validation_steps, "fit: validation_data",
                   "validation_steps");
   }
-  return FitRun(*this, batches, options).run();
+  return FitRun(model, data, options).run();
+}
+
+History Model::fit(const Dataset& batches, const FitOptions& options) {
+  return fit_model(*this, {batches}, options);
 }
 
 History Model::fit(const std::vector<Tensor>& x, const Tensor& y, const FitOptions& options) {

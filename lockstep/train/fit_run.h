@@ -10,12 +10,14 @@
 #include "lockstep/train/attribution_meter.h"
 #include "lockstep/train/good_state.h"
 #include "lockstep/train/model_impl.h"
+#include "lockstep/train/step_vote.h"
+#include "lockstep/train/worker_batches.h"
 
 namespace lockstep {
 
 class FitRun {
  public:
-  FitRun(Model& model, const Dataset& batches, const FitOptions& options);
+  FitRun(Model& model, const WorkerBatches& batches, const FitOptions& options);
   ~FitRun() {
     impl_.progress = nullptr;
     impl_.attribution = nullptr;
@@ -23,9 +25,11 @@ class FitRun {
   FitRun(const FitRun&) = delete;
   FitRun& operator=(const FitRun&) = delete;
 
+  // With several workers, an error that ends this one's fit alone is reported to the others.
   History run();
 
  private:
+  History run_epochs();
   void build_from_data();
   void set_batches();
   void resume();
@@ -38,6 +42,11 @@ class FitRun {
   Progress progress() const;
   // Whether the caller asked fit to end; once true, it stays true.
   bool interrupted();
+  // Whether fit is to end before the next epoch, by a callback or the caller; with several workers,
+  // on any of them.
+  bool asked_to_stop();
+  // The chief's number: clocks of workers differ.
+  double of_chief(double mine) const;
 
   // An epoch: its steps, on_epoch_trained, validation, and on_epoch_end.
   void run_epoch(std::int64_t epoch);
@@ -51,14 +60,34 @@ class FitRun {
   void start_next_pass();
   // Keeps the pipeline's report; called at the end of a pass or of fit.
   void close_pass();
-  std::optional<Element> next_element();
+  bool steps_done() const;
+  // The next element of this pass, which is opened if it is not; nothing at its end.
+  std::optional<Element> next_of_pass();
+  // Moves to the next pass; UsageError if this one had no batch.
+  void end_pass();
+  void expect_batches_in_pass() const;
+
+  // What the next step trains on.
+  struct Turn {
+    std::optional<Element> element;                 // none: the epoch's steps are done
+    std::optional<bool> sync = {};                  // whether callbacks need it, if that was agreed
+    bool compiled = false;                          // all workers have the step for the same pieces
+    std::vector<std::int64_t> rows_of_worker = {};  // where a worker has its own rows only
+  };
+  // Nothing if fit is to end now.
+  std::optional<Turn> next_turn();
+  // The same with several workers, which agree on it (fit_workers.cpp).
+  std::optional<Turn> agree_on_turn();
+  StepVote vote(std::optional<Element>& element);
+  std::uint64_t callbacks_due();
+
   bool run_steps();  // of an epoch; false if it was stopped
   // Traces and plans the first step and then checks the validation data: the order matters because
   // the training plan decides the layout of variables. Returns whether a step was planned.
   bool prepare(const StepRequest& request);
-  CompiledStep& plan_step(const StepRequest& request);
+  CompiledStep& plan_step(const StepRequest& request, std::optional<bool> missing = {});
   // Runs a step and finishes it or, if the host runs ahead of the device, the previous one.
-  void train(const Element& element);
+  void train(const Turn& turn);
   std::int64_t busy_ns(int replica) const;
   void observe(const StepRequest& request);
   std::vector<double> gather_numbers(std::span<const double> mine) const;
@@ -98,7 +127,8 @@ class FitRun {
   ModelImpl& impl_;
   Session& session_;
   Track& track_;
-  const Dataset& batches_;
+  const WorkerBatches data_;
+  const Dataset& batches_;  // of data_
   const FitOptions& options_;
   std::vector<CallbackRef> callbacks_;
   AttributionMeter meter_;
@@ -116,6 +146,12 @@ class FitRun {
   std::int64_t samples_here_ = 0;         // samples of this epoch that this call trained on
   StepsInFlight<StepInfo> in_flight_;
   std::int64_t ended_ns_ = 0;  // when the last step ended
+  // Of the last step, with several workers: the next one is expected to be like it.
+  struct {
+    std::vector<ValueType> types;
+    std::vector<StepSignature> signatures;
+    std::vector<Piece> pieces;
+  } last_;
 
   GoodState good_;
   std::int64_t good_epoch_ = 0;       // in which it was copied
@@ -132,9 +168,16 @@ class FitRun {
 
 // For fit and evaluate: loss and metrics over a data set; the metrics' state is left as it was.
 // Returns nothing if `interrupted` returned true between two batches.
-std::optional<Logs> evaluate_on(ModelImpl& impl, const Dataset& batches,
+std::optional<Logs> evaluate_on(ModelImpl& impl, const WorkerBatches& batches,
                                 std::optional<std::int64_t> steps, const char* caller,
                                 const std::function<bool()>& interrupted = {});
+
+// What Model::fit, evaluate and predict do.
+History fit_model(Model& model, const WorkerBatches& batches, const FitOptions& options);
+Logs evaluate_model(const Model& model, const WorkerBatches& batches,
+                    const EvaluateOptions& options);
+std::vector<Tensor> predict_model(const Model& model, const WorkerBatches& batches,
+                                  const PredictOptions& options);
 
 // UsageError if the data set is infinite and the number of steps is not given.
 void expect_an_end(const Dataset& batches, const std::optional<std::int64_t>& steps,

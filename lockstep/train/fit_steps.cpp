@@ -12,14 +12,13 @@ namespace lockstep {
 bool FitRun::run_steps() {
   bool finished = false;
   try {
-    while (!impl_.stopping && history_.failure.empty() && !interrupted()) {
-      finished = options_.steps_per_epoch && at_.epoch_step >= *options_.steps_per_epoch;
-      if (finished) break;
-      const std::optional<Element> element = next_element();
-      finished = !element;
+    while (history_.failure.empty()) {
+      const std::optional<Turn> turn = next_turn();
+      if (!turn) break;
+      finished = !turn->element;
       if (finished) break;
       keep_good_state();
-      train(*element);
+      train(*turn);
       watch_loss_scale();
       if (!trouble_.empty()) follow_policy();
     }
@@ -59,25 +58,47 @@ void FitRun::close_pass() {
   iterator_ = nullptr;
 }
 
-std::optional<Element> FitRun::next_element() {
+bool FitRun::steps_done() const {
+  return options_.steps_per_epoch && at_.epoch_step >= *options_.steps_per_epoch;
+}
+
+std::optional<Element> FitRun::next_of_pass() {
   ScopedSpan span(track_, "next batch", SpanKind::Input);
+  if (iterator_ == nullptr) {
+    open_pass(at_.pass);
+    given_in_pass_ = 0;
+  }
+  std::optional<Element> element = iterator_->next();
+  if (element) {
+    ++given_in_pass_;
+    start_next_pass();
+  }
+  return element;
+}
+
+void FitRun::expect_batches_in_pass() const {
+  require(given_in_pass_ > 0,
+          "[fit] the data set gave no batch: it is empty, or smaller than one batch with "
+          "drop_remainder");
+}
+
+void FitRun::end_pass() {
+  expect_batches_in_pass();
+  ++at_.pass;
+  close_pass();
+}
+
+std::optional<FitRun::Turn> FitRun::next_turn() {
+  if (session_.world().workers() > 1) return agree_on_turn();
+  if (impl_.stopping || interrupted()) return std::nullopt;
+  if (steps_done()) return Turn{};
   for (;;) {
-    if (iterator_ == nullptr) {
-      open_pass(at_.pass);
-      given_in_pass_ = 0;
+    std::optional<Element> element = next_of_pass();
+    if (element || !options_.steps_per_epoch) {
+      if (!element) expect_batches_in_pass();
+      return Turn{.element = std::move(element)};
     }
-    std::optional<Element> element = iterator_->next();
-    if (element) {
-      ++given_in_pass_;
-      start_next_pass();
-      return element;
-    }
-    require(given_in_pass_ > 0,
-            "[fit] the data set gave no batch: it is empty, or smaller than one batch with "
-            "drop_remainder");
-    if (!options_.steps_per_epoch) return std::nullopt;
-    ++at_.pass;
-    close_pass();
+    end_pass();
   }
 }
 
@@ -92,9 +113,9 @@ bool FitRun::prepare(const StepRequest& request) {
   return planned;
 }
 
-CompiledStep& FitRun::plan_step(const StepRequest& request) {
+CompiledStep& FitRun::plan_step(const StepRequest& request, std::optional<bool> missing) {
   const std::int64_t asked_ns = now_ns();
-  CompiledStep& step = impl_.step_for(request);
+  CompiledStep& step = impl_.step_for(request, missing);
   if (!step.planned) return step;
   ++history_.planned;
   if (impl_.balancer) {
@@ -116,8 +137,12 @@ std::vector<double> FitRun::gather_numbers(std::span<const double> mine) const {
   return all;
 }
 
-void FitRun::train(const Element& element) {
-  Batch batch = split_element(element, impl_.network->input_count(), StepMode::Train, "fit");
+void FitRun::train(const Turn& turn) {
+  Batch batch = split_element(*turn.element, impl_.network->input_count(), StepMode::Train, "fit");
+  batch.rows_of_worker = turn.rows_of_worker;
+  for (int w = 0; w < session_.world().worker() && !batch.rows_of_worker.empty(); ++w) {
+    batch.first_row += batch.rows_of_worker[static_cast<std::size_t>(w)];
+  }
   if (!options_.class_weight.empty()) {
     try {
       batch.sample_weight = weights_of(batch, options_.class_weight);
@@ -129,7 +154,14 @@ void FitRun::train(const Element& element) {
   in_flight_.finish_unless(request.signatures);
   const bool prepared = prepare(request);
   const std::int64_t begin = now_ns();
-  CompiledStep& step = plan_step(request);
+  const bool as_before = turn.compiled && request.all_pieces == last_.pieces;
+  CompiledStep& step = plan_step(request, as_before ? std::optional(false) : std::nullopt);
+  if (session_.world().workers() > 1) {
+    last_.types.clear();
+    for (const Tensor& part : *turn.element) last_.types.push_back({part.dtype(), part.shape()});
+    last_.signatures = request.signatures;
+    last_.pieces = request.all_pieces;
+  }
   const bool planned = step.planned || prepared;
   start_.reset();
   busy_ns_.clear();
@@ -142,13 +174,14 @@ void FitRun::train(const Element& element) {
   if (impl_.balancer && !planned) observe(request);
   for (std::size_t r = 0; r < step.pieces.size(); ++r) samples_of_[r] += step.pieces[r].size();
 
-  at_.epoch_samples += batch.size();
-  samples_here_ += batch.size();
-  history_.samples += batch.size();
+  const std::int64_t samples = batch.global_size();
+  at_.epoch_samples += samples;
+  samples_here_ += samples;
+  history_.samples += samples;
   const StepInfo info{.planned = planned,
                       .number = session_.step,
                       .epoch_step = at_.epoch_step,
-                      .samples = batch.size(),
+                      .samples = samples,
                       .samples_in_epoch = at_.epoch_samples,
                       .begin_ns = begin};
   ++session_.step;
@@ -156,7 +189,8 @@ void FitRun::train(const Element& element) {
   ++history_.steps;
   in_flight_.finish_before(step);
   check_replicas();
-  const bool sync = callbacks_need_sync(info.epoch_step) || impl_.balancer.has_value();
+  const bool needed = turn.sync ? *turn.sync : callbacks_need_sync(info.epoch_step);
+  const bool sync = needed || impl_.balancer.has_value();
   in_flight_.add(session_, step, info);
   if (sync) in_flight_.finish();
 }

@@ -45,6 +45,7 @@ class ModelCheckpointCallback final : public Callback {
     if (options_.every.count() > 0) due_ = due_ || Clock::now() - saved_at_ >= options_.every;
     return due_;
   }
+  void agreed_sync(bool needed) override { due_ = needed; }
 
   // Saves before the validation, which may fail or be interrupted. If training was stopped in
   // mid-epoch, it must be saved here: in on_epoch_end, callbacks have already counted the epoch,
@@ -119,7 +120,7 @@ class ModelCheckpointCallback final : public Callback {
 
   void save(const Model& model, const Logs& logs) {
     const std::filesystem::path file = path_for(model, logs);
-    if (file.has_parent_path()) {
+    if (file.has_parent_path() && is_chief(model)) {
       std::error_code error;
       std::filesystem::create_directories(file.parent_path(), error);
       if (error) {

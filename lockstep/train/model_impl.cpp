@@ -22,6 +22,10 @@ ModelImpl& impl_of(const Model& model) {
   return *model.impl_;
 }
 
+bool is_chief(const Model& model) {
+  return impl_of(model).session().world().chief();
+}
+
 Model model_of(std::shared_ptr<ModelImpl> impl) {
   return Model(std::move(impl));
 }
@@ -68,7 +72,11 @@ std::int64_t ModelImpl::skipped_steps() {
   return state.empty() ? 0 : static_cast<std::int64_t>(session().get(state[2]).item());
 }
 
-std::vector<Piece> ModelImpl::pieces_of(StepMode mode, std::int64_t samples) {
+std::vector<Piece> ModelImpl::pieces_of(StepMode mode, const Batch& batch) {
+  if (!batch.rows_of_worker.empty()) {
+    return split_workers_rows(session().world(), batch.rows_of_worker);
+  }
+  const std::int64_t samples = batch.size();
   const int ranks = session().world().size();
   const bool balanced = mode == StepMode::Train && options.strategy.defined() &&
                         impl_of(options.strategy).balance == Balance::Auto;
@@ -96,7 +104,7 @@ StepRequest ModelImpl::request_for(StepMode mode, const Batch& batch, const char
   }
   build(step.inputs);
   return request_step(session().world(), options.optimizer, std::move(step),
-                      pieces_of(mode, batch.size()));
+                      pieces_of(mode, batch));
 }
 
 void ModelImpl::expect_compiled(const char* caller) const {

@@ -43,13 +43,14 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
   // What to compile and feed for a batch. Builds the model if needed; UsageError if the mode needs
   // a compiled one.
   StepRequest request_for(StepMode mode, const Batch& batch, const char* caller);
-  CompiledStep& step_for(const StepRequest& request) {
-    return compile_step(steps, session(), recipe(), request);
+  // `missing`: StepCache::get.
+  CompiledStep& step_for(const StepRequest& request, std::optional<bool> missing = {}) {
+    return compile_step(steps, session(), recipe(), request, missing);
   }
   // The first rank's plan for a global batch.
   const Plan& plan_of(ModelStep step);
   // How a batch is split between the ranks of the world.
-  std::vector<Piece> pieces_of(StepMode mode, std::int64_t samples);
+  std::vector<Piece> pieces_of(StepMode mode, const Batch& batch);
   void expect_compiled(const char* caller) const;
   void build(std::span<const ValueType> inputs);
   // Marks the variables as this model's, so that functions find their session.
@@ -84,6 +85,8 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
 };
 
 ModelImpl& impl_of(const Model& model);
+// Whether this worker is the one that writes files and shows progress.
+bool is_chief(const Model& model);
 Model model_of(std::shared_ptr<ModelImpl> impl);
 
 // The sample weights of a batch multiplied by the class weights.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "lockstep/autodiff/gradients.h"
 #include "lockstep/base/error.h"
@@ -100,11 +101,34 @@ ModelStep Batch::step(StepMode mode) const {
   return step;
 }
 
+std::int64_t Batch::global_size() const {
+  if (rows_of_worker.empty()) return size();
+  return std::accumulate(rows_of_worker.begin(), rows_of_worker.end(), std::int64_t{0});
+}
+
+std::vector<Piece> split_workers_rows(const World& world, std::span<const std::int64_t> rows) {
+  const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  std::vector<Piece> even = split_evenly(all, world.size());
+  std::vector<Piece> own;
+  bool same = true;
+  std::int64_t begin = 0;
+  for (int worker = 0; worker < world.workers(); ++worker) {
+    const std::int64_t count = rows[static_cast<std::size_t>(worker)];
+    const std::size_t first = own.size();
+    for (const Piece& piece : split_evenly(count, world.ranks_of(worker))) {
+      own.push_back({begin + piece.begin, begin + piece.end});
+    }
+    begin += count;
+    same = same && even[first].begin == begin - count && even[own.size() - 1].end == begin;
+  }
+  return same ? even : own;
+}
+
 StepRequest request_step(const World& world, const Optimizer& optimizer, ModelStep step,
                          std::span<const Piece> pieces) {
   ensure(std::ssize(pieces) == world.size(), "{} pieces for {} ranks", pieces.size(), world.size());
   if (step.mode == StepMode::Train && !optimizer.loss_scale_variables().empty()) {
-    step.global_batch = step.inputs.front().shape[0];
+    step.global_batch = pieces.back().end;
   }
   StepRequest request{.step = std::move(step),
                       .signatures = {},
@@ -144,12 +168,12 @@ Graph trace_rank(const StepRecipe& recipe, const StepRequest& request,
 }  // namespace
 
 CompiledStep& compile_step(StepCache& cache, Session& session, const StepRecipe& recipe,
-                           const StepRequest& request) {
+                           const StepRequest& request, std::optional<bool> missing) {
   const auto trace = [&](const StepSignature& signature) {
     return trace_rank(recipe, request, signature);
   };
   return cache.get(session, {.trace = trace, .precision = recipe.precision, .labels = kLabels},
-                   request.signatures, request.pieces);
+                   request.signatures, request.pieces, missing);
 }
 
 std::vector<Plan> plan_step(Session& session, const StepRecipe& recipe,
@@ -166,7 +190,8 @@ std::vector<Plan> plan_step(Session& session, const StepRecipe& recipe,
 
 void run_step(CompiledStep& step, Session& session, const Batch& batch) {
   step.run(session, [&](int local, RankStep& rank) {
-    const std::int64_t first_row = step.pieces[static_cast<std::size_t>(local)].begin;
+    const std::int64_t first_row =
+        step.pieces[static_cast<std::size_t>(local)].begin - batch.first_row;
     std::size_t place = 0;
     for (const Tensor& input : batch.inputs) rank.feed(place++, input, first_row);
     if (place < rank.signature().inputs.size()) rank.feed(place++, batch.labels, first_row);

@@ -53,7 +53,14 @@ struct Batch {
   Tensor labels;
   Tensor sample_weight;
 
+  // How many rows of the global batch each worker has, where a worker has its own only; empty where
+  // these are all rows.
+  std::vector<std::int64_t> rows_of_worker = {};
+  std::int64_t first_row = 0;  // of the first one in the global batch
+
   std::int64_t size() const { return inputs.front().shape()[0]; }
+  // Of all workers.
+  std::int64_t global_size() const;
   ModelStep step(StepMode mode) const;
 };
 
@@ -68,8 +75,14 @@ struct StepRequest {
 StepRequest request_step(const World& world, const Optimizer& optimizer, ModelStep step,
                          std::span<const Piece> pieces);
 
+// The pieces of a global batch of which each worker has these rows. If the rows are what the ranks
+// of each worker have in an even split of the whole batch, that is the split; otherwise every
+// worker splits its own rows evenly.
+std::vector<Piece> split_workers_rows(const World& world, std::span<const std::int64_t> rows);
+
+// `missing`: StepCache::get.
 CompiledStep& compile_step(StepCache& cache, Session& session, const StepRecipe& recipe,
-                           const StepRequest& request);
+                           const StepRequest& request, std::optional<bool> missing = {});
 // The plans that the local ranks would run; nothing is allocated (Session::plan).
 std::vector<Plan> plan_step(Session& session, const StepRecipe& recipe, const StepRequest& request);
 // Feeds every local rank its piece of the batch and runs the step.

@@ -7,7 +7,7 @@
 #include "lockstep/profile/recorder.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/figure.h"
-#include "lockstep/train/model.h"
+#include "lockstep/train/model_impl.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +37,8 @@ class ProgressBarCallback final : public Callback {
       : stream_(stream), options_(options) {}
 
   bool shows_progress() const override { return true; }
-  void on_train_begin(Model&, const FitInfo& info) override {
+  void on_train_begin(Model& model, const FitInfo& info) override {
+    chief_ = is_chief(model);
     info_ = info;
     remarked_.clear();
   }
@@ -55,6 +56,8 @@ class ProgressBarCallback final : public Callback {
     return due_ = options_.while_epoch_runs &&
                   passed >= (options_.terminal ? kRedrawNs : kPlainLineNs);
   }
+
+  void agreed_sync(bool needed) override { due_ = needed; }
 
   void on_batch_end(Model& model, std::int64_t step, const BatchLogs& logs) override {
     if (samples_before_ < 0) samples_before_ = logs.samples_in_epoch() - logs.samples();
@@ -81,7 +84,7 @@ class ProgressBarCallback final : public Callback {
 
   // Keeps the line of an interrupted epoch.
   void on_train_end(Model&) override {
-    if (drawn_ > 0) stream_ << std::endl;
+    if (drawn_ > 0 && chief_) stream_ << std::endl;
     drawn_ = 0;
   }
 
@@ -118,6 +121,7 @@ class ProgressBarCallback final : public Callback {
 
   // On a terminal, overwrites the previous line and blanks out what is left of it.
   void write(const std::string& line, bool last) {
+    if (!chief_) return;
     if (options_.terminal) {
       const std::size_t rest = drawn_ > line.size() ? drawn_ - line.size() : 0;
       stream_ << '\r' << line << std::string(rest, ' ');
@@ -134,6 +138,7 @@ class ProgressBarCallback final : public Callback {
 
   std::ostream& stream_;
   ProgressBarOptions options_;
+  bool chief_ = true;  // of several workers, one shows the progress
   FitInfo info_;
   std::vector<std::string> remarked_;
   std::int64_t epoch_ = 0;

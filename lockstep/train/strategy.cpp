@@ -116,6 +116,13 @@ std::vector<PerReplica> Strategy::run_all(Function& f,
   return f.run_on_replicas(*this, arguments);
 }
 
+InputContext Strategy::input_context() const {
+  require(defined(), "[strategy] this strategy is empty: make one, such as MirroredStrategy()");
+  return {.num_input_pipelines = impl_->world->workers(),
+          .input_pipeline_id = impl_->world->worker(),
+          .num_replicas_in_sync = impl_->world->size()};
+}
+
 std::int64_t InputContext::per_replica_batch_size(std::int64_t global_batch_size) const {
   require(global_batch_size % num_replicas_in_sync == 0,
           "[distribute] a global batch of {} does not divide over {} replicas", global_batch_size,

@@ -64,10 +64,13 @@ class Strategy {
   //   for (auto& [images, labels] : strategy.distribute(batches)) …
   template <std::size_t Parts = 2>
   DistributedDataset<Parts> distribute(const Dataset& batches) const;
-  // The same for per-replica batches, which are handed to the replicas whole.
+  // The same for per-replica batches, which are handed to the replicas whole. With several workers,
+  // each calls f with its own context.
   template <std::size_t Parts = 2>
   DistributedDataset<Parts> distribute_from_function(
       const std::function<Dataset(const InputContext&)>& f) const;
+
+  InputContext input_context() const;
 
   // One value from those of all replicas. With several workers, all of them must call it.
   Reduced reduce(ReduceOp op, const PerReplica& values,

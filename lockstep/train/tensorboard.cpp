@@ -4,7 +4,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/event_writer.h"
-#include "lockstep/train/model.h"
+#include "lockstep/train/model_impl.h"
 
 namespace lockstep {
 namespace {
@@ -16,12 +16,14 @@ class TensorBoardCallback final : public Callback {
             options_.update_steps);
   }
 
-  void on_train_begin(Model&, const FitInfo&) override {
+  void on_train_begin(Model& model, const FitInfo&) override {
+    writes_ = is_chief(model);
+    if (!writes_) return;
     train_ = std::make_unique<EventWriter>(options_.log_dir / "train");
   }
 
   void on_batch_end(Model& model, std::int64_t, const BatchLogs& logs) override {
-    if (!due_) return;
+    if (!due_ || !writes_) return;
     train_->scalar("batch_loss", logs.loss(), model.step());
     train_->flush();
   }
@@ -31,6 +33,7 @@ class TensorBoardCallback final : public Callback {
   }
 
   void on_epoch_end(Model&, std::int64_t epoch, const Logs& logs) override {
+    if (!writes_) return;
     constexpr std::string_view kValidation = "val_";
     for (const auto& [name, value] : logs.items()) {
       if (!name.starts_with(kValidation)) {
@@ -55,7 +58,8 @@ class TensorBoardCallback final : public Callback {
 
  private:
   TensorBoardOptions options_;
-  bool due_ = false;  // after this step
+  bool due_ = false;    // after this step
+  bool writes_ = true;  // of several workers, the chief does
   std::unique_ptr<EventWriter> train_;
   std::unique_ptr<EventWriter> validation_;
 };

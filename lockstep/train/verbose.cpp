@@ -37,8 +37,8 @@ std::vector<CallbackRef> with_progress(std::vector<CallbackRef> callbacks,
   return callbacks;
 }
 
-void show_result(std::optional<int> verbose, const std::string& line) {
-  expect_level("evaluate", verbose);
+void show_result(std::optional<int> verbose, const char* caller, const std::string& line) {
+  expect_level(caller, verbose);
   if (verbose.value_or(on_terminal() ? 1 : 0) > 0) std::cout << line << std::endl;
 }
 

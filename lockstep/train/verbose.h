@@ -15,6 +15,6 @@ std::vector<CallbackRef> with_progress(std::vector<CallbackRef> callbacks,
                                        std::optional<int> verbose);
 
 // Prints a line if `verbose` asks for it (EvaluateOptions).
-void show_result(std::optional<int> verbose, const std::string& line);
+void show_result(std::optional<int> verbose, const char* caller, const std::string& line);
 
 }  // namespace lockstep

@@ -35,7 +35,7 @@ class TestWorker {
     WorldOptions world{.logical_cpus = replicas,
                        .buckets = options.buckets,
                        .timeout = std::chrono::seconds(60),
-                       .host = host_};
+                       .links = make_shared_links(host_)};
     for (int r = begin; r < end; ++r) world.devices.push_back("cpu:" + std::to_string(r));
     return Made({.world = std::make_shared<World>(world),
                  .balance = options.balance,

@@ -1,0 +1,99 @@
+#include "lockstep/comm/worker_links.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/host_identity.h"
+
+namespace lockstep {
+namespace {
+
+class SharedLinks final : public WorkerLinks {
+ public:
+  explicit SharedLinks(std::shared_ptr<SharedHost> host) : host_(std::move(host)) {}
+
+  int worker() const override { return host_->process(); }
+  int workers() const override { return host_->processes(); }
+  std::string transport() const override { return "shared memory"; }
+  int local_worker() const override { return worker(); }
+  int local_workers() const override { return workers(); }
+  std::unique_ptr<Group> make_group(const WorkerGroupOptions& options) override {
+    return host_->make_group({.names = options.names,
+                              .ranks_of_process = options.ranks_of_worker,
+                              .timeout = options.timeout});
+  }
+
+ private:
+  std::shared_ptr<SharedHost> host_;
+};
+
+// Every member publishes a text under a name; all get all of them, by worker.
+std::vector<std::string> publish(Membership& members, const std::string& name,
+                                 std::string_view mine, std::chrono::milliseconds timeout) {
+  Store& store = members.store();
+  const auto key = [&](int worker) { return fmt::format("{}/{}", name, worker); };
+  store.set(key(members.worker()), mine);
+  std::vector<std::string> all;
+  for (int w = 0; w < members.workers(); ++w) all.push_back(store.get(key(w), timeout));
+  return all;
+}
+
+// Memory that the first worker makes and the others open through its descriptor. Returns null, on
+// all workers, where one of them cannot; `why` is what that one says.
+std::shared_ptr<SharedHost> share_memory(Membership& members, std::chrono::milliseconds timeout,
+                                         std::string& why) {
+  const int worker = members.worker();
+  std::shared_ptr<SharedHost> host;
+  std::string said = "ok";
+  if (worker == 0) {
+    const int fd = SharedHost::create(members.workers());
+    host = std::make_shared<SharedHost>(fd, 0, members.workers(), timeout);
+    members.store().set("shared/memory", fmt::format("/proc/{}/fd/{}", getpid(), fd));
+  } else {
+    const std::string path = members.store().get("shared/memory", timeout);
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+      said = fmt::format("worker {} cannot open the memory of worker 0: {}", worker,
+                         std::strerror(errno));
+    } else {
+      host = std::make_shared<SharedHost>(fd, worker, members.workers(), timeout);
+    }
+  }
+  for (const std::string& theirs : publish(members, "shared/opened", said, timeout)) {
+    if (theirs == "ok") continue;
+    why = theirs;
+    return nullptr;
+  }
+  return host;
+}
+
+}  // namespace
+
+std::unique_ptr<WorkerLinks> make_shared_links(std::shared_ptr<SharedHost> host) {
+  return std::make_unique<SharedLinks>(std::move(host));
+}
+
+std::unique_ptr<WorkerLinks> make_worker_links(std::shared_ptr<Membership> membership,
+                                               Transport transport,
+                                               std::chrono::milliseconds timeout) {
+  Membership& members = *membership;
+  const std::vector<std::string> hosts = publish(members, "host", host_identity(), timeout);
+  const bool one_host = std::ranges::count(hosts, hosts.front()) == std::ssize(hosts);
+  std::string why = "the workers are on several hosts";
+  if (one_host && (transport == Transport::Auto || transport == Transport::SharedMemory)) {
+    if (std::shared_ptr<SharedHost> host = share_memory(members, timeout, why)) {
+      return make_shared_links(std::move(host));
+    }
+  }
+  require(transport != Transport::SharedMemory, "[cluster] no shared memory between workers: {}",
+          why);
+  fail<UsageError>("[cluster] {}", why);
+}
+
+}  // namespace lockstep

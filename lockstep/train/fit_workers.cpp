@@ -1,0 +1,115 @@
+// What the workers of a job agree on in fit: who has samples, when to stop, what callbacks do.
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+#include "lockstep/train/fit_run.h"
+
+namespace lockstep {
+namespace {
+
+bool asked(const StepVote& vote) {
+  return vote.stop || vote.interrupted;
+}
+
+}  // namespace
+
+double FitRun::of_chief(double mine) const {
+  return session_.world().workers() == 1 ? mine : gather_numbers({&mine, 1}).front();
+}
+
+bool FitRun::asked_to_stop() {
+  World& world = session_.world();
+  if (world.workers() > 1) {
+    const StepVotes votes = take_votes(
+        world, [this] { return StepVote{.stop = impl_.stopping, .interrupted = interrupted()}; });
+    impl_.stopping = votes.any(&StepVote::stop);
+    history_.interrupted = votes.any(&StepVote::interrupted);
+  }
+  return impl_.stopping || interrupted();
+}
+
+// A bit per callback; those after the 64th share the last one.
+std::uint64_t FitRun::callbacks_due() {
+  std::uint64_t due = 0;
+  ++session_.step;  // callbacks are asked as if the step had been run
+  for (std::size_t i = 0; i < callbacks_.size(); ++i) {
+    if (callbacks_[i]->needs_sync(model_, at_.epoch_step)) {
+      due |= std::uint64_t{1} << std::min<std::size_t>(i, 63);
+    }
+  }
+  --session_.step;
+  return due;
+}
+
+StepVote FitRun::vote(std::optional<Element>& element) {
+  StepVote vote{.has_batch = element.has_value(), .due = callbacks_due()};
+  if (!element) return vote;
+  vote.rows = element->front().shape()[0];
+  const auto same = [](const Tensor& part, const ValueType& type) {
+    return part.dtype() == type.dtype && part.shape() == type.shape;
+  };
+  vote.compiled = std::ranges::equal(*element, last_.types, same) &&
+                  impl_.steps.holds(session_, last_.signatures);
+  return vote;
+}
+
+// A worker that was asked to stop takes no element, so that the position which is saved is right.
+// If all were asked, fit ends now; otherwise they run one more step, for which the others already
+// have their elements, and all end after it.
+std::optional<FitRun::Turn> FitRun::agree_on_turn() {
+  World& world = session_.world();
+  std::optional<Element> element;
+  bool taken = false;
+  bool last_step = false;
+  for (;;) {
+    const StepVotes votes = take_votes(world, [&] {
+      const StepVote now{.stop = impl_.stopping, .interrupted = interrupted()};
+      if (asked(now) && !last_step) return now;
+      if (!taken && !steps_done()) element = next_of_pass();
+      taken = true;
+      StepVote mine = vote(element);
+      mine.stop = now.stop;
+      mine.interrupted = now.interrupted;
+      return mine;
+    });
+    if (std::ranges::any_of(votes.all, asked)) {
+      const bool all = std::ranges::all_of(votes.all, asked);
+      if (all || last_step) {
+        impl_.stopping = votes.any(&StepVote::stop);
+        history_.interrupted = votes.any(&StepVote::interrupted);
+      }
+      if (all && !last_step) return std::nullopt;
+      if (!std::exchange(last_step, true)) continue;
+    }
+    if (votes.any(&StepVote::has_batch)) {
+      given_in_pass_ = std::max<std::int64_t>(given_in_pass_, 1);
+      Turn turn{.element = element ? std::move(*element) : data_.without_rows(),
+                .sync = false,
+                .compiled = votes.every(&StepVote::compiled)};
+      for (const StepVote& vote : votes.all) {
+        if (vote.due != 0) turn.sync = true;
+        turn.rows_of_worker.push_back(vote.rows);
+      }
+      for (std::size_t i = 0; i < callbacks_.size() && i < 63; ++i) {
+        callbacks_[i]->agreed_sync((votes.all.front().due >> i & 1) != 0);
+      }
+      if (!data_.own_rows_only) {
+        const auto [least, most] = std::ranges::minmax(turn.rows_of_worker);
+        require(least == most,
+                "[fit] the workers have batches of {} and {} rows of the same data set: its order "
+                "must be the same on all of them",
+                least, most);
+        turn.rows_of_worker.clear();
+      }
+      return turn;
+    }
+    if (!options_.steps_per_epoch || steps_done()) {
+      if (!steps_done()) expect_batches_in_pass();
+      return Turn{};
+    }
+    end_pass();
+    taken = false;
+  }
+}
+
+}  // namespace lockstep
