@@ -6,6 +6,8 @@
 
 #include "lockstep/autodiff/gradients.h"
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/cluster_resolver.h"
+#include "lockstep/cluster/resolvers.h"
 #include "lockstep/data/dataset.h"
 #include "lockstep/data/datasets.h"
 #include "lockstep/data/image/map_images.h"

@@ -15,7 +15,8 @@ struct ClusterSpec {
   Role role = Role::Chief;
   int worker = 0;   // among the workers, the chief being the first; of other roles, its index
   int workers = 1;  // the chief included
-  // Where the control plane is served, "host:port" or "[v6]:port"; empty: this job has one worker.
+  // Where the control plane is served, "host:port" or "[v6]:port". Empty: this job has one worker,
+  // or this process is an evaluator.
   std::string control_address = {};
   // Whether this process serves it; otherwise the chief or the launcher does.
   bool serves_control = false;
@@ -24,6 +25,8 @@ struct ClusterSpec {
   int local_workers = -1;
   // Cores that it was given per worker; 0: not said.
   int cores = 0;
+  // What the user should be told before training starts, one sentence each.
+  std::vector<std::string> remarks = {};
 };
 
 }  // namespace lockstep

@@ -139,6 +139,11 @@ TEST(Arrows, OnlyTheProgramUsesTheTerminalAndTheEnvironment) {
   }
   EXPECT_TRUE(violations(documented(), "lockstep/train/verbose.cpp", "std::cout << 1;").empty());
   EXPECT_EQ(violations(documented(), "lockstep/train/verbose.cpp", "std::exit(1);").size(), 1u);
+  const char* const reads = "lockstep/cluster/process_environment.cpp";
+  EXPECT_TRUE(violations(documented(), reads, "auto e = environ;").empty());
+  EXPECT_EQ(violations(documented(), reads, "std::cout << 1;").size(), 1u);
+  EXPECT_EQ(
+      violations(documented(), "lockstep/cluster/environment.cpp", "auto e = environ;").size(), 1u);
   EXPECT_EQ(violations(table, "lockstep/graph/verbose.cpp", "std::cout << 1;").size(), 1u);
   for (const char* line :
        {"// std::cout << 1;", "fail(\"call exit(1)\");", "std::snprintf(b, n, f);", "loop.exit(1);",

@@ -1,0 +1,28 @@
+// Address: a host and a port, as "node1:5000", "10.0.0.1:5000" or "[fe80::1%eth0]:5000".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+struct Address {
+  std::string host = {};  // a name, or an address of IPv4 or IPv6, the latter without brackets
+  std::uint16_t port = 0;
+
+  // "host:port", with brackets around a host of IPv6.
+  std::string text() const;
+  bool operator==(const Address&) const = default;
+};
+
+// These throw UsageError; `what` is where the text comes from, for the message: "MASTER_PORT".
+
+// An IPv6 host must have brackets: without them, its last part could be a port or not.
+Address parse_address(std::string_view text, std::string_view what);
+// Brackets around an IPv6 host may be missing here.
+std::string parse_host(std::string_view text, std::string_view what);
+// From 1 to 65535.
+std::uint16_t parse_port(std::string_view text, std::string_view what);
+
+}  // namespace lockstep
