@@ -49,6 +49,13 @@ class Mailbox {
     if (!came) throw std::runtime_error("nothing came");
     return *found;
   }
+  T nth(std::size_t n) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kHang, [&] { return values_.size() > n; })) {
+      throw std::runtime_error("nothing came");
+    }
+    return values_[n];
+  }
   std::size_t size() {
     const std::lock_guard lock(mutex_);
     return values_.size();

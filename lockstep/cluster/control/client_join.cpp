@@ -105,9 +105,9 @@ void ControlClient::Impl::join() {
       last = error.what();
     }
     close_stream();
-    if (Clock::now() >= deadline) fail_to_join(begin, last);
     std::unique_lock lock(mutex_);
     changed_.wait_until(lock, std::min(Clock::now() + pause, deadline), [&] { return stopping_; });
+    if (Clock::now() >= deadline) fail_to_join(begin, last);
   }
   throw_failure(*refusal_);
 }

@@ -147,13 +147,14 @@ void ControlState::watch_progress(Time now) {
 std::string ControlState::activity_text(const Place& place) const {
   const auto found = sessions_.find(place.session);
   if (found == sessions_.end()) return {};
+  const std::string& activity = found->second.activity;
+  std::string text = activity.empty() ? "" : fmt::format("; it was last in \"{}\"", activity);
   for (const Wait& wait : waits_) {
     if (wait.session != place.session) continue;
-    return fmt::format("; it waits {} \"{}\"", wait.barrier ? "in barrier" : "for key",
-                       shown(wait.name));
+    text += fmt::format("; it waits {} \"{}\"", wait.barrier ? "in barrier" : "for key",
+                        shown(wait.name));
   }
-  const std::string& activity = found->second.activity;
-  return activity.empty() ? std::string() : fmt::format("; it was last in \"{}\"", activity);
+  return text;
 }
 
 }  // namespace lockstep
