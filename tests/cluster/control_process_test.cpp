@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "cluster/control.h"
 
@@ -61,6 +64,12 @@ class Child {
     waitpid(pid_, &status, 0);
     pid_ = -1;
     return status;
+  }
+  int threads() const {
+    int count = 0;
+    const std::filesystem::path tasks = "/proc/" + std::to_string(pid_) + "/task";
+    for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator(tasks)) ++count;
+    return count;
   }
   std::string name() const { return "pid " + std::to_string(pid_) + ")"; }
 
@@ -150,52 +159,94 @@ TEST_F(ControlProcess, AWorkerThatIsStoppedForAMomentGoesOn) {
   EXPECT_EQ(failures.size(), 0u);
 }
 
-// A server in a child, which is stopped: its workers find themselves cut off.
-[[noreturn]] void be_server(const char* pipe) {
-  ControlServerOptions options = server_options(1);
-  options.heartbeat_timeout = milliseconds(500);
+// A server in a child: `what` has the descriptor to write its address to, and how many workers it
+// expects.
+[[noreturn]] void be_server(const char* what) {
+  int pipe = -1;
+  int workers = 0;
+  if (std::sscanf(what, "%d %d", &pipe, &workers) != 2) std::_Exit(1);
+  ControlServerOptions options = server_options(workers);
+  options.heartbeat_timeout = milliseconds(workers == 1 ? 500 : 60'000);
   const ControlServer server(options);
   const std::string address = server.address() + "\n";
-  if (write(std::atoi(pipe), address.data(), address.size()) < 0) std::_Exit(1);
+  if (write(pipe, address.data(), address.size()) < 0) std::_Exit(1);
   while (true) pause();
 }
 
-TEST(ControlServerProcess, AWorkerThatIsCutOffFromTheServerHearsSo) {
-  if (const char* pipe = std::getenv(kChildVariable)) be_server(pipe);
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  Child child(std::to_string(ends[1]));
-  close(ends[1]);
+class ControlServerProcess : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const char* what = std::getenv(kChildVariable)) be_server(what);
+  }
+  void start(int workers) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    child.emplace(std::to_string(ends[1]) + " " + std::to_string(workers));
+    close(ends[1]);
+    for (char each = 0; read(ends[0], &each, 1) == 1 && each != '\n';) address += each;
+    close(ends[0]);
+  }
+  std::optional<Child> child;
   std::string address;
-  for (char each = 0; read(ends[0], &each, 1) == 1 && each != '\n';) address += each;
-  close(ends[0]);
-  ControlClient client(client_options(address, 0));
+};
+
+TEST_F(ControlServerProcess, AWorkerThatIsCutOffFromTheServerHearsSo) {
+  start(1);
   Failures failures;
+  ControlClient client(client_options(address, 0));
   client.on_failure([&](const Failure& failure) { failures.put(failure); });
-  child.signal(SIGSTOP);
+  child->signal(SIGSTOP);
   const Failure failure = failures.wait();
   EXPECT_EQ(failure.rank, 0);
   expect_contains(failure.message,
                   {"worker 0 has lost the control server at", address.c_str(), "not answered for"});
   expect_contains(error_of<CommError>([&] { client.store().set("a", "b"); }), {"is lost"});
-  client.on_failure({});
 }
 
-TEST(ControlServerProcess, AKilledServerIsNoticedAtOnce) {
-  if (const char* pipe = std::getenv(kChildVariable)) be_server(pipe);
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  Child child(std::to_string(ends[1]));
-  close(ends[1]);
-  std::string address;
-  for (char each = 0; read(ends[0], &each, 1) == 1 && each != '\n';) address += each;
-  close(ends[0]);
-  ControlClient client(client_options(address, 0));
+TEST_F(ControlServerProcess, AKilledServerIsNoticedAtOnce) {
+  start(1);
   Failures failures;
+  ControlClient client(client_options(address, 0));
   client.on_failure([&](const Failure& failure) { failures.put(failure); });
-  child.end(SIGKILL);
+  child->end(SIGKILL);
   expect_contains(failures.wait().message, {"worker 0 has lost the control server"});
-  client.on_failure({});
+}
+
+TEST_F(ControlServerProcess, CallsThatWaitOccupyNoThreads) {
+  start(64);
+  Workers workers(address, 64);
+  std::thread waits([&] {
+    on_threads(64, [&](int i) { EXPECT_EQ(workers[i].store().get("go", kHang), "on"); });
+  });
+  std::string missing;
+  const auto all_wait = [&] {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = missing.find("waits for key", at)) != std::string::npos; ++at) {
+      ++count;
+    }
+    return count == 63;  // all but the one that asks
+  };
+  while (!all_wait()) {
+    missing = error_of<CommError>([&] { workers[0].barrier("probe", milliseconds(20)); });
+  }
+  EXPECT_LT(child->threads(), 32);
+  workers[0].store().set("go", "on");
+  waits.join();
+}
+
+TEST_F(ControlServerProcess, ConnectionsAreNotInheritedByPrograms) {
+  start(1);
+  ControlServer server(server_options(1));
+  ControlClient client(client_options(address, 0));
+  int sockets = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    struct stat kind {};
+    if (fd < 3 || fstat(fd, &kind) != 0 || !S_ISSOCK(kind.st_mode)) continue;
+    ++sockets;
+    EXPECT_TRUE(fcntl(fd, F_GETFD) & FD_CLOEXEC) << fd;
+  }
+  EXPECT_GE(sockets, 2);
 }
 
 }  // namespace
