@@ -23,6 +23,8 @@ if("DNNL::dnnl" IN_LIST kernel_links)
   set(LOCKSTEP_NEEDS_ONEDNN ON)
 endif()
 
+set(LOCKSTEP_NEEDS_GRPC ${LOCKSTEP_HAS_GRPC})
+
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${package_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/LockstepConfig.cmake.in
