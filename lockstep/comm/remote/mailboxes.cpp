@@ -131,22 +131,31 @@ void Mailboxes::send_last(const std::optional<Failure>& failure,
     text = std::as_bytes(std::span(failure->message));
   }
   fill(last_, head, text.first(std::min(text.size(), kMailBytes)));
+  std::vector<int> told;
   for (int to = 0; to < wire_.workers(); ++to) {
     if (to == wire_.worker()) continue;
     try {
       send_to(last_, to);
+      told.push_back(to);
     } catch (const LostWorker&) {
       continue;  // nobody to tell
     }
   }
-  for (const auto& transfer : last_.transfers) {
+  for (std::size_t i = 0; i < told.size(); ++i) {
     try {
-      while (!transfer->await() && Clock::now() < end) {
+      // A worker that leaves as well may no longer read.
+      while (!has_left(told[i]) && !last_.transfers[i]->await() && Clock::now() < end) {
       }
     } catch (const LostWorker&) {
       continue;
     }
   }
+}
+
+bool Mailboxes::has_left(int from) const {
+  return std::ranges::any_of(inbox(from).mails, [](const Mail& mail) {
+    return peek(mail) == MailKind::Failure || peek(mail) == MailKind::Goodbye;
+  });
 }
 
 void Mailboxes::await_last(std::chrono::milliseconds at_most) noexcept {

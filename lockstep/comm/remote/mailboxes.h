@@ -87,6 +87,7 @@ class Mailboxes {
   Inbox& inbox(int from) const { return *inboxes_[static_cast<std::size_t>(from)]; }
   void receive(int from, std::uint64_t number);
   static MailKind peek(const Mail& mail);
+  bool has_left(int from) const;
   static Failure failure_in(const Mail& mail);
   void send_to(Outgoing& outgoing, int to);
   void fill(Outgoing& outgoing, const MailHead& head, std::span<const std::byte> data);

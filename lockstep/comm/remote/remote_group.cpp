@@ -25,6 +25,8 @@ constexpr std::chrono::milliseconds kLookAtWorkers = 100ms;
 // How long a worker that leaves tries to say so, and waits for the others' last words.
 constexpr std::chrono::milliseconds kSayLast = 1s;
 constexpr std::chrono::milliseconds kHearLast = 2s;
+// After a failure some may no longer be able to.
+constexpr std::chrono::milliseconds kHearLastOfFailure = 500ms;
 
 struct alignas(64) MeetingLine {
   std::byte bytes[64] = {};
@@ -295,7 +297,7 @@ void RemoteGroup::Parts::communicate() {
     RankCounts& counts = rendezvous.counts(rank);
     counts.claimed.store(counts.done.load());
   }
-  if (last) connection->mails.await_last(kHearLast);
+  if (last) connection->mails.await_last(failure ? kHearLastOfFailure : kHearLast);
 }
 
 void RemoteGroup::Parts::run_collectives() {
