@@ -44,7 +44,10 @@ class Collective {
 
 // What a communicator promises about the bits of a sum.
 enum class SumOrder {
-  RankOrder,   // added in the order of the ranks: the same bits whatever the buckets and transport
+  // Added in the order of the ranks within each worker, then in that of the workers (above 16, in a
+  // tree fixed by their number; local/slice_work.h): the same bits for the same ranks of each
+  // worker, whatever the buckets and the transport.
+  RankOrder,
   Repeatable,  // the same bits on all ranks, and again for the same machines, version and buckets
 };
 

@@ -29,6 +29,8 @@ const std::regex kBackendHeader(
     "(cuda|cudnn|cublas|nccl|dnnl|oneapi/|mkl|gloo/|mpi\\.h|grpc|nvml|nvtx)", std::regex::icase);
 const std::set<std::string> kBackendFree = {"base",  "profile", "graph", "nn",        "autodiff",
                                             "optim", "passes",  "plan",  "distribute"};
+// What carries bytes between workers; only comm knows of it.
+const std::regex kWireHeader("^(gloo/|mpi\\.h)");
 // Rooms that describe computation and must not know where it runs.
 const std::set<std::string> kDeviceFree = {"nn", "autodiff", "optim", "passes", "distribute"};
 
@@ -166,6 +168,8 @@ std::vector<std::string> violations(const Table& table, const std::string& path,
       } else if (target.empty() && kBackendFree.contains(room) &&
                  std::regex_search(header, kBackendHeader)) {
         report(room + " must not know of a backend (" + header + ")");
+      } else if (target.empty() && room != "comm" && std::regex_search(header, kWireHeader)) {
+        report("only comm knows how bytes get to other workers (" + header + ")");
       }
       continue;
     }

@@ -62,6 +62,9 @@ TEST(CommAllocation, RunningCollectivesCallsNoAllocator) {
     run_and_count(local);
     SharedHost host(SharedHost::create(1), 0, 1, std::chrono::minutes(1));
     run_and_count(*host.make_group(shared_group_of({ranks})));
+    if (has_gloo()) {
+      run_gloo_workers({ranks, 1}, [](Group& group, int) { run_and_count(group); });
+    }
   }
   EXPECT_EQ(allocations, 0);
   counting = true;

@@ -1,5 +1,6 @@
 // What the collectives compute, over lengths and types, and with several in flight: the same cases
-// for ranks that are threads and for ranks in processes, every bit as the contract says.
+// for ranks that are threads, in processes, and in workers over Gloo and MPI, every bit as the
+// contract says.
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -58,7 +59,7 @@ TEST_P(CollectivesOf, AllReduceAddsInTheOrderOfTheRanks) {
     for (const DType dtype : kSummable) {
       for (const std::size_t count : kLengths) {
         std::vector<Bytes> data = random_ranks(dtype, ranks, count, count);
-        const Bytes expected = sum_over_ranks(dtype, data);
+        const Bytes expected = sum_over_ranks(dtype, data, GetParam().ranks_of_worker);
         expect_no_errors(run_ranks(
             group, [&](Communicator& comm) { run_once(*comm.all_reduce(of(data, comm), dtype)); }));
         expect_of_all(group, data, expected, text(count, dtype));
@@ -72,7 +73,7 @@ TEST_P(CollectivesOf, ReduceScatterAndAllGatherMakeAnAllReduce) {
     for (const DType dtype : kSummable) {
       for (const std::size_t count : kLengths) {
         std::vector<Bytes> data = random_ranks(dtype, ranks, count, count + 1);
-        const Bytes expected = sum_over_ranks(dtype, data);
+        const Bytes expected = sum_over_ranks(dtype, data, GetParam().ranks_of_worker);
         expect_no_errors(run_ranks(group, [&](Communicator& comm) {
           Bytes& mine = of(data, comm);
           run_once(*comm.reduce_scatter(mine, dtype));
@@ -135,7 +136,7 @@ struct Bucket {
   Bytes expected;
 };
 
-Bucket random_bucket(RandomSequence& random, int ranks) {
+Bucket random_bucket(RandomSequence& random, int ranks, const std::vector<int>& ranks_of_worker) {
   Bucket bucket;
   bucket.dtype = kSummable[random.below(std::size(kSummable))];
   const std::size_t count = kLengths[random.below(std::size(kLengths) - 1)];
@@ -144,7 +145,7 @@ Bucket random_bucket(RandomSequence& random, int ranks) {
     bucket.root = static_cast<int>(random.below(static_cast<std::uint64_t>(ranks)));
     bucket.expected = bucket.data[static_cast<std::size_t>(bucket.root)];
   } else {
-    bucket.expected = sum_over_ranks(bucket.dtype, bucket.data);
+    bucket.expected = sum_over_ranks(bucket.dtype, bucket.data, ranks_of_worker);
   }
   return bucket;
 }
@@ -157,7 +158,8 @@ TEST_P(CollectivesOf, AnyInterleavingGivesTheSameSums) {
     constexpr std::size_t kMostInFlight = 12;
     RandomSequence random(7, static_cast<std::uint64_t>(ranks));
     std::vector<Bucket> buckets;
-    for (std::size_t i = 0; i < kRounds; ++i) buckets.push_back(random_bucket(random, ranks));
+    for (std::size_t i = 0; i < kRounds; ++i)
+      buckets.push_back(random_bucket(random, ranks, GetParam().ranks_of_worker));
     expect_no_errors(run_ranks(group, [&](Communicator& comm) {
       RandomSequence choice(8, static_cast<std::uint64_t>(comm.rank()));
       std::deque<std::unique_ptr<Collective>> in_flight;
@@ -191,7 +193,7 @@ TEST_P(CollectivesOf, AsManyAsThereMayBeAreInFlight) {
     std::vector<Bytes> expected;
     for (std::uint64_t i = 0; i < Rendezvous::kSlots; ++i) {
       data.push_back(random_ranks(DType::F32, ranks, kCount, i));
-      expected.push_back(sum_over_ranks(DType::F32, data.back()));
+      expected.push_back(sum_over_ranks(DType::F32, data.back(), GetParam().ranks_of_worker));
     }
     expect_no_errors(run_ranks(group, [&](Communicator& comm) {
       ASSERT_LE(comm.max_in_flight(), std::ssize(data));
@@ -227,7 +229,7 @@ TEST_P(LargeCollectivesOf, AreAddedUpCopiedAndScattered) {
     std::vector<Bytes> first = many_floats(group.size(), kCount);
     std::vector<Bytes> second = first;
     std::vector<Bytes> copies = first;
-    const Bytes sums = sum_over_ranks(DType::F32, first);
+    const Bytes sums = sum_over_ranks(DType::F32, first, GetParam().ranks_of_worker);
     const Bytes expected_copies = copies.back();
     expect_no_errors(run_ranks(group, [&](Communicator& comm) {
       std::vector<std::unique_ptr<Collective>> all;
@@ -295,12 +297,18 @@ INSTANTIATE_TEST_SUITE_P(, CollectivesOf,
                                          threads(6), threads(7), threads(8), threads(9),
                                          threads(11), processes({1}), processes({2}),
                                          processes({1, 1}), processes({2, 2}), processes({1, 1, 1}),
-                                         processes({1, 1, 1, 1}), processes({3, 1})),
+                                         processes({1, 1, 1, 1}), processes({3, 1}), over_gloo({1}),
+                                         over_gloo({2}), over_gloo({1, 1}), over_gloo({2, 2}),
+                                         over_gloo({1, 1, 1}), over_gloo({1, 2, 0, 1}),
+                                         over_gloo({1, 1, 1, 1, 1}), processes_over_gloo({2, 1}),
+                                         over_mpi({1, 1}), over_mpi({1, 2, 2})),
                          [](const auto& info) { return name_of(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(, LargeCollectivesOf,
                          testing::Values(threads(2), processes({1, 1}), processes({2, 2}),
-                                         processes({1, 1, 1})),
+                                         processes({1, 1, 1}), over_gloo({1, 1}), over_gloo({2, 2}),
+                                         over_gloo({1, 1, 1}), processes_over_gloo({1, 1}),
+                                         over_mpi({1, 1}), over_mpi({2, 1, 1})),
                          [](const auto& info) { return name_of(info.param); });
 
 TEST(Collectives, TheNumberOfThreadsDoesNotChangeABit) {

@@ -1,4 +1,4 @@
-// Ranks as threads and as processes, and data whose sums are known.
+// Ranks as threads, as processes and as workers over Gloo or MPI, and data whose sums are known.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "comm/mpirun.h"
 #include "comm/processes.h"
+#include "comm/workers.h"
 #include "lockstep/base/dtype.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/local/local_group.h"
@@ -36,25 +38,41 @@ inline SharedGroupOptions shared_group_of(const std::vector<int>& ranks_of_proce
   return options;
 }
 
-// Where the ranks of a group are: threads of one process, or so many in each of several.
+// Where the ranks of a group are: threads of one process, or so many in each of several, which meet
+// in shared memory, over Gloo (as threads of one process, or as processes) or over MPI.
+enum class Site { Threads, Processes, Gloo, GlooProcesses, Mpi };
 struct Placement {
-  bool shared = false;
-  std::vector<int> ranks_of_process;
+  Site site = Site::Threads;
+  std::vector<int> ranks_of_worker;
 };
 
 inline Placement threads(int ranks) {
-  return {.ranks_of_process = {ranks}};
+  return {.ranks_of_worker = {ranks}};
 }
 
 inline Placement processes(std::vector<int> ranks_of_process) {
-  return {.shared = true, .ranks_of_process = std::move(ranks_of_process)};
+  return {.site = Site::Processes, .ranks_of_worker = std::move(ranks_of_process)};
+}
+
+inline Placement over_gloo(std::vector<int> ranks_of_worker) {
+  return {.site = Site::Gloo, .ranks_of_worker = std::move(ranks_of_worker)};
+}
+
+inline Placement processes_over_gloo(std::vector<int> ranks_of_worker) {
+  return {.site = Site::GlooProcesses, .ranks_of_worker = std::move(ranks_of_worker)};
+}
+
+inline Placement over_mpi(std::vector<int> ranks_of_worker) {
+  return {.site = Site::Mpi, .ranks_of_worker = std::move(ranks_of_worker)};
 }
 
 // "Threads3", "Processes2And2".
 inline std::string name_of(const Placement& placement) {
-  std::string name = placement.shared ? "Processes" : "Threads";
-  for (std::size_t i = 0; i < placement.ranks_of_process.size(); ++i) {
-    name += (i > 0 ? "And" : "") + std::to_string(placement.ranks_of_process[i]);
+  constexpr const char* kNames[] = {"Threads", "Processes", "OverGloo", "ProcessesOverGloo",
+                                    "OverMpi"};
+  std::string name = kNames[static_cast<std::size_t>(placement.site)];
+  for (std::size_t i = 0; i < placement.ranks_of_worker.size(); ++i) {
+    name += (i > 0 ? "And" : "") + std::to_string(placement.ranks_of_worker[i]);
   }
   return name;
 }
@@ -63,17 +81,53 @@ inline void PrintTo(const Placement& placement, std::ostream* out) {
   *out << name_of(placement);
 }
 
-// Runs body(group) in every process of a group.
-inline void with_group(const Placement& placement, const std::function<void(Group&)>& body) {
-  if (!placement.shared) {
-    LocalGroup group(group_of(placement.ranks_of_process.front()));
-    return body(group);
-  }
-  const auto count = static_cast<int>(placement.ranks_of_process.size());
-  const auto statuses = run_processes({.processes = count}, [&](SharedHost& host) {
-    const auto group = host.make_group(shared_group_of(placement.ranks_of_process));
-    body(*group);
+// Runs body(host, store) in processes that share a store as well; returns as run_processes.
+inline std::vector<int> run_processes_with_store(
+    const ProcessesOptions& options, const std::function<void(SharedHost&, Store&)>& body) {
+  const bool child = std::getenv(kProcessVariable) != nullptr;
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() /
+      ("lockstep_store_" + std::to_string(child ? getppid() : getpid()));
+  if (!child) std::filesystem::remove_all(folder);
+  const auto statuses = run_processes(options, [&](SharedHost& host) {
+    FolderStore store(folder);
+    body(host, store);
   });
+  std::filesystem::remove_all(folder);
+  return statuses;
+}
+
+// Runs body(group) in every process or worker of a group.
+inline void with_group(const Placement& placement, const std::function<void(Group&)>& body) {
+  const std::vector<int>& ranks = placement.ranks_of_worker;
+  const auto count = static_cast<int>(ranks.size());
+  std::vector<int> statuses;
+  switch (placement.site) {
+    case Site::Threads: {
+      LocalGroup group(group_of(ranks.front()));
+      return body(group);
+    }
+    case Site::Processes:
+      statuses = run_processes({.processes = count}, [&](SharedHost& host) {
+        const auto group = host.make_group(shared_group_of(ranks));
+        body(*group);
+      });
+      break;
+    case Site::Gloo:
+      if (!has_gloo()) GTEST_SKIP() << "this build has no Gloo (libgloo-dev)";
+      return run_gloo_workers(ranks, [&](Group& group, int) { body(group); });
+    case Site::GlooProcesses:
+      if (!has_gloo()) GTEST_SKIP() << "this build has no Gloo (libgloo-dev)";
+      statuses =
+          run_processes_with_store({.processes = count}, [&](SharedHost& host, Store& store) {
+            RemoteGroup group(
+                remote_group_of(ranks, gloo_wires(gloo_options(store, host.process(), count))));
+            body(group);
+          });
+      break;
+    case Site::Mpi:
+      return run_mpi_workers(ranks, [&](Group& group, int) { body(group); });
+  }
   for (const int status : statuses) EXPECT_EQ(status, 0);
 }
 
@@ -129,7 +183,10 @@ inline constexpr DType kSummable[] = {DType::F32, DType::F64, DType::I32,
 // size.
 Bytes random_elements(DType dtype, std::size_t count, std::uint64_t seed, std::uint64_t stream);
 
-// The sums over the ranks as the contract says, element by element, in the order of the ranks.
-Bytes sum_over_ranks(DType dtype, const std::vector<Bytes>& ranks);
+// The sums over the ranks as the contract says, element by element: in the order of the ranks of
+// each worker, then in that of the workers, above 16 in a tree. Without `ranks_of_worker`, all are
+// of one.
+Bytes sum_over_ranks(DType dtype, const std::vector<Bytes>& ranks,
+                     const std::vector<int>& ranks_of_worker = {});
 
 }  // namespace lockstep

@@ -48,30 +48,76 @@ constexpr Half kF16{5, 10};
 constexpr Half kBf16{8, 7};
 
 template <class T>
-void add_plain(Bytes& sums, const Bytes& next) {
-  for (std::size_t i = 0; i < sums.size() / sizeof(T); ++i) {
-    store<T>(sums, i, static_cast<T>(load<T>(sums, i) + load<T>(next, i)));
+using Numbers = std::vector<T>;
+
+template <class T>
+Numbers<T> add_in_order(const std::vector<Numbers<T>>& all) {
+  Numbers<T> sums = all[0];
+  for (std::size_t next = 1; next < all.size(); ++next) {
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = sums[i] + all[next][i];
   }
+  return sums;
+}
+
+// Up to 16 in order; more as sums of 16 each.
+template <class T>
+Numbers<T> add_as_tree(const std::vector<Numbers<T>>& all) {
+  if (all.size() <= 16) return add_in_order(all);
+  std::vector<Numbers<T>> sums;
+  for (std::size_t begin = 0; begin < all.size(); begin += 16) {
+    const std::size_t end = std::min(begin + 16, all.size());
+    sums.push_back(
+        add_in_order(std::vector<Numbers<T>>(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                             all.begin() + static_cast<std::ptrdiff_t>(end))));
+  }
+  return add_as_tree(sums);
+}
+
+// `read` makes numbers of a rank's bytes, `round` numbers that fit into the type again.
+template <class T, class Read, class Round>
+Numbers<T> add_workers(const std::vector<Bytes>& ranks, const std::vector<int>& ranks_of_worker,
+                       const Read& read, const Round& round) {
+  std::vector<Numbers<T>> workers;
+  std::size_t next = 0;
+  for (const int count : ranks_of_worker) {
+    if (count == 0) continue;
+    std::vector<Numbers<T>> numbers;
+    for (int i = 0; i < count; ++i) numbers.push_back(read(ranks[next++]));
+    workers.push_back(add_in_order(numbers));
+    for (T& number : workers.back()) number = round(number);
+  }
+  return add_as_tree(workers);
 }
 
 template <class T>
-Bytes sum_plain(const std::vector<Bytes>& ranks) {
-  Bytes sums = ranks[0];
-  for (std::size_t rank = 1; rank < ranks.size(); ++rank) add_plain<T>(sums, ranks[rank]);
-  return sums;
+Bytes sum_plain(const std::vector<Bytes>& ranks, const std::vector<int>& ranks_of_worker) {
+  const auto read = [](const Bytes& bytes) {
+    Numbers<T> numbers(bytes.size() / sizeof(T));
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = load<T>(bytes, i);
+    return numbers;
+  };
+  const auto sums = add_workers<T>(ranks, ranks_of_worker, read, [](T number) { return number; });
+  Bytes result(ranks[0].size());
+  for (std::size_t i = 0; i < sums.size(); ++i) store<T>(result, i, sums[i]);
+  return result;
 }
 
-Bytes sum_half(const Half& half, const std::vector<Bytes>& ranks) {
+Bytes sum_half(const Half& half, const std::vector<Bytes>& ranks,
+               const std::vector<int>& ranks_of_worker) {
   if (ranks.size() == 1) return ranks[0];
-  Bytes sums = ranks[0];
-  for (std::size_t i = 0; i < sums.size() / 2; ++i) {
-    auto sum = static_cast<float>(half.value(load<std::uint16_t>(ranks[0], i)));
-    for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
-      sum += static_cast<float>(half.value(load<std::uint16_t>(ranks[rank], i)));
+  const auto value = [&](std::uint16_t bits) { return static_cast<float>(half.value(bits)); };
+  const auto read = [&](const Bytes& bytes) {
+    Numbers<float> numbers(bytes.size() / 2);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = value(load<std::uint16_t>(bytes, i));
     }
-    store(sums, i, half.nearest(sum));
-  }
-  return sums;
+    return numbers;
+  };
+  const auto sums = add_workers<float>(ranks, ranks_of_worker, read,
+                                       [&](float number) { return value(half.nearest(number)); });
+  Bytes result(ranks[0].size());
+  for (std::size_t i = 0; i < sums.size(); ++i) store(result, i, half.nearest(sums[i]));
+  return result;
 }
 
 }  // namespace
@@ -109,20 +155,23 @@ Bytes random_elements(DType dtype, std::size_t count, std::uint64_t seed, std::u
   return bytes;
 }
 
-Bytes sum_over_ranks(DType dtype, const std::vector<Bytes>& ranks) {
+Bytes sum_over_ranks(DType dtype, const std::vector<Bytes>& ranks,
+                     const std::vector<int>& ranks_of_worker) {
+  const std::vector<int> workers =
+      ranks_of_worker.empty() ? std::vector<int>{static_cast<int>(ranks.size())} : ranks_of_worker;
   switch (dtype) {
     case DType::F32:
-      return sum_plain<float>(ranks);
+      return sum_plain<float>(ranks, workers);
     case DType::F64:
-      return sum_plain<double>(ranks);
+      return sum_plain<double>(ranks, workers);
     case DType::I32:
-      return sum_plain<std::uint32_t>(ranks);
+      return sum_plain<std::uint32_t>(ranks, workers);
     case DType::I64:
-      return sum_plain<std::uint64_t>(ranks);
+      return sum_plain<std::uint64_t>(ranks, workers);
     case DType::F16:
-      return sum_half(kF16, ranks);
+      return sum_half(kF16, ranks, workers);
     case DType::BF16:
-      return sum_half(kBf16, ranks);
+      return sum_half(kBf16, ranks, workers);
     case DType::U8:
     case DType::Bool:
       break;

@@ -91,17 +91,25 @@ bool Rendezvous::do_slices(int rank, std::uint64_t end) {
 
 // Every rank compares with rank 0, so that all report the same.
 void Rendezvous::check_agreement(std::uint64_t number) {
-  const std::span<const Round> all = meeting_.rounds(number);
+  if (const std::optional<Failure> failure = disagreement(number, 0, size())) {
+    abort_and_fail(*failure);
+  }
+}
+
+std::optional<Failure> Rendezvous::disagreement(std::uint64_t number, int first, int count) const {
+  const std::span<const Round> all = meeting_.rounds(number).subspan(
+      static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   const auto other = std::find_if(all.begin() + 1, all.end(),
                                   [&](const Round& round) { return !round.agrees_with(all[0]); });
-  if (other == all.end()) return;
-  const auto rank = static_cast<int>(other - all.begin());
-  abort_and_fail({.rank = rank,
-                  .kind = FailureKind::Comm,
-                  .message = fmt::format(
-                      "[comm] collective {}: {} runs {} and {} runs {}; all ranks must "
-                      "start the same collectives in the same order",
-                      all[0].collective, name(0), describe(all[0]), name(rank), describe(*other))});
+  if (other == all.end()) return std::nullopt;
+  const int rank = first + static_cast<int>(other - all.begin());
+  return Failure{
+      .rank = rank,
+      .kind = FailureKind::Comm,
+      .message = fmt::format("[comm] collective {}: {} runs {} and {} runs {}; all ranks must "
+                             "start the same collectives in the same order",
+                             all[0].collective, name(first), describe(all[0]), name(rank),
+                             describe(*other))};
 }
 
 void Rendezvous::fail_for_missing(int rank, const Round& round, std::uint64_t number) {
@@ -114,6 +122,9 @@ void Rendezvous::fail_for_missing(int rank, const Round& round, std::uint64_t nu
   };
   for (int other = 0; other < size(); ++other) {
     if ((counts(other).*started_).load() <= round.collective) add(absent, other);
+  }
+  if (first < 0) {
+    for (const int other : site_.find_slow(number)) add(slow, other);
   }
   for (const Count count : {&RankCounts::done, last_}) {
     if (first >= 0) break;
@@ -132,7 +143,7 @@ void Rendezvous::fail_for_missing(int rank, const Round& round, std::uint64_t nu
 
 // A process writes its record before it publishes it: nobody sees half a failure, wherever the
 // process dies.
-void Rendezvous::abort(const Failure& failure) {
+void Rendezvous::record(const Failure& failure) {
   {
     const std::lock_guard lock(failure_mutex_);
     if (!aborted()) {
@@ -143,6 +154,11 @@ void Rendezvous::abort(const Failure& failure) {
     }
   }
   meeting_.changes().notify();
+  site_.on_abort();
+}
+
+void Rendezvous::abort(const Failure& failure) {
+  record(failure);
   await_slices_in_progress();
 }
 
@@ -153,7 +169,7 @@ std::optional<Failure> Rendezvous::failure() const {
 }
 
 void Rendezvous::await_slices_in_progress() const {
-  if (options_.between_processes) return;
+  if (options_.between_processes && !options_.by_one_thread) return;
   for (const RankCounts& counts : meeting_.counts()) {
     while (counts.claimed.load() > counts.done.load()) sched_yield();
   }

@@ -39,6 +39,11 @@ class RendezvousSite {
   virtual void do_slice(std::span<const Round> rounds, std::uint64_t number, int rank) noexcept = 0;
   // Polled while a rank waits: the failure of a process that is gone.
   virtual std::optional<Failure> find_dead() { return std::nullopt; }
+  // Called when the group is aborted, from any thread.
+  virtual void on_abort() noexcept {}
+  // The ranks for which the others wait in round `number`, at which all have arrived; none: those
+  // whose counts say so.
+  virtual std::vector<int> find_slow(std::uint64_t /*number*/) { return {}; }
 };
 
 struct RendezvousOptions {
@@ -47,6 +52,8 @@ struct RendezvousOptions {
   bool own_cores = false;          // whether every rank has its own core
   int process = 0;                 // this one
   bool between_processes = false;  // whether ranks take results from shared memory
+  // Whether a thread of its own does the work of all ranks of this process, in their memory.
+  bool by_one_thread = false;
 };
 
 class Rendezvous {
@@ -108,6 +115,12 @@ class Rendezvous {
 
   // From any thread. The first failure stays.
   void abort(const Failure& failure);
+  // As abort, for the thread that does the work: does not wait until it has ended.
+  void record(const Failure& failure);
+  // What these ranks, from `first` on, bring to round `number`, if it is not the same.
+  std::optional<Failure> disagreement(std::uint64_t number, int first, int count) const;
+  // What a rank brings to a round.
+  std::span<Round> rounds(std::uint64_t number) const { return meeting_.rounds(number); }
   bool aborted() const { return meeting_.failed().load() != 0; }
   std::optional<Failure> failure() const;
   // Call while no rank is inside a call: drops the rounds of these ranks, and the failure.

@@ -3,7 +3,8 @@
 // A rank adds its slice of all ranks' memory and writes the sums back to the same cache lines:
 // every line is read once and written once, which is the least traffic possible, and there is no
 // second phase. Up to eight ranks are added in one loop over as many streams, which is about twice
-// as fast as the way for more ranks: a block of sums that stays in the L1 cache.
+// as fast as the way for more ranks: a block of sums that stays in the L1 cache. Workers of several
+// ranks, and more workers than are added in their order, take blocks as well.
 #include "lockstep/comm/local/slice_work.h"
 
 #include <algorithm>
@@ -83,10 +84,103 @@ LOCKSTEP_INLINE void sum_in_blocks(std::span<const Round> rounds, int to, std::s
   }
 }
 
-// Writes the sums of [begin, end) to the memory of rank `to`, or of all.
+// Sums of workers, then of so many workers, then of so many of those, each as far as it has come.
+// Enough for every int.
+constexpr std::size_t kLevels = 8;
+
+// A block of elements whose sums are made worker after worker.
 template <class E>
-LOCKSTEP_INLINE void sum_elements(std::span<const Round> rounds, int to, std::size_t begin,
+class WorkerSums {
+ public:
+  explicit WorkerSums(std::size_t count) : count_(count) {}
+
+  LOCKSTEP_INLINE void add_worker(std::span<const Round> ranks, std::size_t at) {
+    using T = typename E::T;
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      const T* next = elements_of<T>(ranks[rank]) + at;
+      if (rank == 0) {
+        for (std::size_t i = 0; i < count_; ++i) worker_[i] = E::widen(next[i]);
+      } else {
+        for (std::size_t i = 0; i < count_; ++i) worker_[i] += E::widen(next[i]);
+      }
+    }
+    if (ranks.size() > 1) {
+      for (std::size_t i = 0; i < count_; ++i) worker_[i] = E::widen(E::narrow(worker_[i]));
+    }
+    add(0, worker_);
+  }
+
+  LOCKSTEP_INLINE void finish(typename E::T* results) {
+    std::size_t top = 0;
+    for (; more_above(top); ++top) {
+      if (added_[top] > 0) add(top + 1, sums_[top]);
+    }
+    for (std::size_t i = 0; i < count_; ++i) results[i] = E::narrow(sums_[top][i]);
+  }
+
+ private:
+  using Sum = typename E::Sum;
+
+  bool more_above(std::size_t level) const {
+    return std::any_of(added_ + level + 1, added_ + kLevels, [](int added) { return added > 0; });
+  }
+
+  LOCKSTEP_INLINE void add(std::size_t level, const Sum* next) {
+    // The levels that are full move up first, the highest of them before the others.
+    std::size_t full = level;
+    while (added_[full] == kWorkersInOrder) ++full;
+    for (; full > level; --full) {
+      add_to(full, sums_[full - 1]);
+      added_[full - 1] = 0;
+    }
+    add_to(level, next);
+  }
+
+  LOCKSTEP_INLINE void add_to(std::size_t level, const Sum* next) {
+    Sum* const sums = sums_[level];
+    if (added_[level]++ == 0) {
+      for (std::size_t i = 0; i < count_; ++i) sums[i] = next[i];
+    } else {
+      for (std::size_t i = 0; i < count_; ++i) sums[i] += next[i];
+    }
+  }
+
+  std::size_t count_;
+  int added_[kLevels] = {};
+  alignas(kLine) Sum worker_[kSumBlock];
+  alignas(kLine) Sum sums_[kLevels][kSumBlock];
+};
+
+template <class E>
+LOCKSTEP_INLINE void sum_over_workers(std::span<const Round> rounds,
+                                      std::span<const int> ranks_of_worker, int to,
+                                      std::size_t begin, std::size_t end) {
+  using T = typename E::T;
+  alignas(kLine) T results[kSumBlock];
+  for (std::size_t at = begin; at < end; at += kSumBlock) {
+    const std::size_t count = std::min(kSumBlock, end - at);
+    WorkerSums<E> sums(count);
+    std::span<const Round> rest = rounds;
+    for (const int ranks : ranks_of_worker) {
+      if (ranks == 0) continue;
+      sums.add_worker(rest.first(static_cast<std::size_t>(ranks)), at);
+      rest = rest.subspan(static_cast<std::size_t>(ranks));
+    }
+    sums.finish(results);
+    std::memcpy(elements_of<T>(rounds[static_cast<std::size_t>(to)]) + at, results,
+                count * sizeof(T));
+  }
+}
+
+// Writes the sums of [begin, end) to the memory of rank `to`, or of all. Without
+// `ranks_of_worker`, ranks are added in their order.
+template <class E>
+LOCKSTEP_INLINE void sum_elements(std::span<const Round> rounds,
+                                  std::span<const int> ranks_of_worker, int to, std::size_t begin,
                                   std::size_t end) {
+  if (!ranks_of_worker.empty()) {
+    return sum_over_workers<E>(rounds, ranks_of_worker, to, begin, end);
+  }
   switch (rounds.size()) {
     case 2:
       return sum_in_one_loop<E>(rounds, to, begin, end, std::make_index_sequence<2>());
@@ -107,36 +201,43 @@ LOCKSTEP_INLINE void sum_elements(std::span<const Round> rounds, int to, std::si
   }
 }
 
-using SumLoop = void (*)(std::span<const Round> rounds, int to, std::size_t begin, std::size_t end);
+using SumLoop = void (*)(std::span<const Round> rounds, std::span<const int> ranks_of_worker,
+                         int to, std::size_t begin, std::size_t end);
 
-LOCKSTEP_VECTORIZED void sum_f32(std::span<const Round> rounds, int to, std::size_t begin,
+LOCKSTEP_VECTORIZED void sum_f32(std::span<const Round> rounds,
+                                 std::span<const int> ranks_of_worker, int to, std::size_t begin,
                                  std::size_t end) {
-  sum_elements<PlainElement<float>>(rounds, to, begin, end);
+  sum_elements<PlainElement<float>>(rounds, ranks_of_worker, to, begin, end);
 }
 
-LOCKSTEP_VECTORIZED void sum_f64(std::span<const Round> rounds, int to, std::size_t begin,
+LOCKSTEP_VECTORIZED void sum_f64(std::span<const Round> rounds,
+                                 std::span<const int> ranks_of_worker, int to, std::size_t begin,
                                  std::size_t end) {
-  sum_elements<PlainElement<double>>(rounds, to, begin, end);
+  sum_elements<PlainElement<double>>(rounds, ranks_of_worker, to, begin, end);
 }
 
-LOCKSTEP_VECTORIZED void sum_i32(std::span<const Round> rounds, int to, std::size_t begin,
+LOCKSTEP_VECTORIZED void sum_i32(std::span<const Round> rounds,
+                                 std::span<const int> ranks_of_worker, int to, std::size_t begin,
                                  std::size_t end) {
-  sum_elements<PlainElement<std::uint32_t>>(rounds, to, begin, end);
+  sum_elements<PlainElement<std::uint32_t>>(rounds, ranks_of_worker, to, begin, end);
 }
 
-LOCKSTEP_VECTORIZED void sum_i64(std::span<const Round> rounds, int to, std::size_t begin,
+LOCKSTEP_VECTORIZED void sum_i64(std::span<const Round> rounds,
+                                 std::span<const int> ranks_of_worker, int to, std::size_t begin,
                                  std::size_t end) {
-  sum_elements<PlainElement<std::uint64_t>>(rounds, to, begin, end);
+  sum_elements<PlainElement<std::uint64_t>>(rounds, ranks_of_worker, to, begin, end);
 }
 
-LOCKSTEP_VECTORIZED void sum_f16(std::span<const Round> rounds, int to, std::size_t begin,
+LOCKSTEP_VECTORIZED void sum_f16(std::span<const Round> rounds,
+                                 std::span<const int> ranks_of_worker, int to, std::size_t begin,
                                  std::size_t end) {
-  sum_elements<SmallElement<F16Format>>(rounds, to, begin, end);
+  sum_elements<SmallElement<F16Format>>(rounds, ranks_of_worker, to, begin, end);
 }
 
-LOCKSTEP_VECTORIZED void sum_bf16(std::span<const Round> rounds, int to, std::size_t begin,
+LOCKSTEP_VECTORIZED void sum_bf16(std::span<const Round> rounds,
+                                  std::span<const int> ranks_of_worker, int to, std::size_t begin,
                                   std::size_t end) {
-  sum_elements<SmallElement<BF16Format>>(rounds, to, begin, end);
+  sum_elements<SmallElement<BF16Format>>(rounds, ranks_of_worker, to, begin, end);
 }
 
 SumLoop sum_loop_of(DType dtype) {
@@ -163,7 +264,8 @@ SumLoop sum_loop_of(DType dtype) {
 // From one rank's memory to all others'.
 void copy_elements(std::span<const Round> rounds, std::size_t from, std::size_t begin,
                    std::size_t end) {
-  // memcpy knows best how to copy to one receiver; several share each block while it is in a cache.
+  // memcpy knows best how to copy to one receiver; several share each block while it is in a
+  // cache.
   const std::size_t block = rounds.size() == 2 ? end - begin : kCopyBlock;
   for (std::size_t at = begin; at < end; at += block) {
     const std::size_t count = std::min(block, end - at);
@@ -191,12 +293,21 @@ bool can_add(DType dtype) {
   return sum_loop_of(dtype) != nullptr;
 }
 
-void sum_slice(std::span<const Round> rounds, Slice slice, int to) noexcept {
+void sum_slice(std::span<const Round> rounds, std::span<const int> ranks_of_worker, Slice slice,
+               int to) noexcept {
   if (rounds.size() == 1) return;
+  const auto workers = std::ranges::count_if(ranks_of_worker, [](int ranks) { return ranks > 0; });
+  const bool one_each = std::ranges::all_of(ranks_of_worker, [](int ranks) { return ranks <= 1; });
+  if (workers <= 1 || (one_each && workers <= kWorkersInOrder)) ranks_of_worker = {};
   const DType dtype = rounds.front().dtype;
   const SumLoop sum = sum_loop_of(dtype);
-  in_ranges(slice, size_of(dtype),
-            [&](std::size_t begin, std::size_t end) { sum(rounds, to, begin, end); });
+  in_ranges(slice, size_of(dtype), [&](std::size_t begin, std::size_t end) {
+    sum(rounds, ranks_of_worker, to, begin, end);
+  });
+}
+
+void sum_slice(std::span<const Round> rounds, Slice slice, int to) noexcept {
+  sum_slice(rounds, {}, slice, to);
 }
 
 void do_slice(std::span<const Round> rounds, int rank) noexcept {

@@ -62,6 +62,7 @@ SharedGroup::SharedGroup(const SharedGroupOptions& options, std::shared_ptr<Proc
   std::iota(local_.begin(), local_.end(), std::accumulate(ranks_of_process_.begin(), before, 0));
   for (const int rank : local_) {
     rounds_.push_back(std::make_unique<SharedRank>(rendezvous_, rank, region_->layout().shape,
+                                                   ranks_of_process_,
                                                    region_->data() + region_->layout().staging));
     communicators_.push_back(
         std::make_unique<HostCommunicator>(rendezvous_, rank, *rounds_.back()));

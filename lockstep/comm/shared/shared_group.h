@@ -9,8 +9,8 @@
 // and is copied out by all that need it. Nobody touches another process's private memory.
 //
 // A chunk holds a part of every rank's slice of the collective (slice_of), so that the work of
-// every round is divided evenly. Sums are added element by element in the order of the ranks: their
-// bits do not depend on how the data is cut, and equal those of LocalGroup.
+// every round is divided evenly. Sums are added element by element in an order that depends only on
+// the ranks of each process (slice_work.h), not on how the data is cut.
 #pragma once
 
 #include <chrono>

@@ -29,11 +29,13 @@ StagingShape::StagingShape(int ranks)
       piece_bytes(whole_lines(kChunkBytes / static_cast<std::size_t>(ranks))),
       area_bytes(piece_bytes * static_cast<std::size_t>(ranks) * kChunksInArea) {}
 
-SharedRank::SharedRank(Rendezvous& rendezvous, int rank, StagingShape shape, std::byte* staging)
+SharedRank::SharedRank(Rendezvous& rendezvous, int rank, StagingShape shape,
+                       std::span<const int> ranks_of_process, std::byte* staging)
     : rendezvous_(rendezvous),
       rank_(rank),
       mine_(rendezvous.counts(rank)),
       shape_(shape),
+      ranks_of_process_(ranks_of_process),
       staging_(staging),
       chunks_(static_cast<std::size_t>(shape.ranks)) {}
 
@@ -167,7 +169,8 @@ void SharedRank::add(std::uint64_t number) noexcept {
     chunk.data = staging(rank, number);
   }
   const std::size_t element = size_of(mine.round.dtype);
-  sum_slice(chunks_, {piece.in_chunk / element, (piece.in_chunk + piece.bytes) / element}, rank_);
+  sum_slice(chunks_, ranks_of_process_,
+            {piece.in_chunk / element, (piece.in_chunk + piece.bytes) / element}, rank_);
 }
 
 // One chunk at a time: the others can add it while this rank copies the next one.

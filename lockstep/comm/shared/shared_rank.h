@@ -22,8 +22,10 @@ struct StagingShape {
 
 class SharedRank final : public HostRank {
  public:
-  // `staging`: the staging buffers of all ranks, one after another.
-  SharedRank(Rendezvous& rendezvous, int rank, StagingShape shape, std::byte* staging);
+  // `staging`: the staging buffers of all ranks, one after another. `ranks_of_process` decides on
+  // the order of sums, and outlives this object.
+  SharedRank(Rendezvous& rendezvous, int rank, StagingShape shape,
+             std::span<const int> ranks_of_process, std::byte* staging);
 
   std::uint64_t start(const Round& round) override;
   bool poll(std::uint64_t number) override;
@@ -83,6 +85,7 @@ class SharedRank final : public HostRank {
   const int rank_;
   RankCounts& mine_;
   StagingShape shape_;
+  std::span<const int> ranks_of_process_;
   std::byte* staging_;
   std::vector<Round> chunks_;  // of all ranks in one round, where this process sees them
   Transfer transfers_[Rendezvous::kSlots];
