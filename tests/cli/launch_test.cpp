@@ -41,7 +41,8 @@ TEST(LaunchOutput, HasWholeLinesWithTheWorkersNumber) {
     for (const std::string& line : lines_of(text)) {
       std::smatch match;
       ASSERT_TRUE(std::regex_match(line, match, line_pattern)) << line;
-      if (match[2].matched) EXPECT_EQ(std::stoi(match[2]), next[match[1]]++) << line;
+      if (!match[2].matched) continue;
+      EXPECT_EQ(std::stoi(match[2]), next[match[1]]++) << line;
     }
     EXPECT_EQ(next, (std::map<std::string, int>{{"0", 300}, {"1", 300}, {"2", 300}, {"3", 300}}));
   }
