@@ -19,6 +19,11 @@ inline constexpr int kFailed = 1;
 inline constexpr int kWrongUse = 2;
 inline constexpr int kSignalled = 128;  // plus the signal
 
+// Thrown when a command has reported everything and the process is to exit with this code.
+struct ExitCode {
+  int code;
+};
+
 // Where and how a command computes.
 struct Placement {
   std::vector<std::string> devices = {};  // empty: one per replica
@@ -63,5 +68,6 @@ void add_evaluate(Program& program);
 void add_predict(Program& program);
 void add_plot(Program& program);
 void add_find_lr(Program& program);
+void add_launch(Program& program);
 
 }  // namespace lockstep::cli

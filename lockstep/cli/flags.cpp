@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 
 namespace lockstep::cli {
 namespace {
@@ -77,6 +78,10 @@ Flag Command::add_flag(const std::string& name, bool& target, const std::string&
   return Flag(app_->add_flag(name, target, help));
 }
 
+void Command::footer(const std::string& text) {
+  app_->footer(text);
+}
+
 void Command::callback(std::function<void()> run) {
   app_->callback(std::move(run));
 }
@@ -109,7 +114,19 @@ std::vector<std::string> Program::commands() const {
   return names;
 }
 
+void Program::take_rest(const std::string& command, std::vector<std::string>& target) {
+  rests_[command] = &target;
+}
+
 void Program::parse(int argc, char** argv) {
+  const auto rest = rests_.find(argc > 1 ? argv[1] : "");
+  if (rest != rests_.end()) {
+    char** const end = argv + argc;
+    char** const dashes =
+        std::find_if(argv, end, [](const char* word) { return std::string_view(word) == "--"; });
+    if (dashes != end) rest->second->assign(dashes + 1, end);
+    argc = static_cast<int>(dashes - argv);
+  }
   try {
     app_->parse(argc, argv);
   } catch (const CLI::Success& done) {  // --help, --version

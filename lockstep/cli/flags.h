@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -57,6 +58,8 @@ class Command {
                   const std::string& help);
   Flag add_flag(const std::string& name, bool& target, const std::string& help);
 
+  // Text below the list of flags in the command's help.
+  void footer(const std::string& text);
   // What the command does; called by Program::parse if the command is named.
   void callback(std::function<void()> run);
   GivenFlags given() const;
@@ -78,12 +81,16 @@ class Program {
 
   Command add_command(const std::string& name, const std::string& help);
   std::vector<std::string> commands() const;
+  // What the user types behind "--" after this command is not parsed but stored as it is. The
+  // target must outlive the parsing.
+  void take_rest(const std::string& command, std::vector<std::string>& target);
   // Runs the named command, or prints the help or version. Throws WrongFlags, and what the command
   // throws.
   void parse(int argc, char** argv);
 
  private:
   std::unique_ptr<CLI::App> app_;
+  std::map<std::string, std::vector<std::string>*> rests_;  // by command
 };
 
 const char* cli11_version();

@@ -83,6 +83,7 @@ int main(int argc, char** argv) {
   add_bench(program);
   add_plan(program);
   add_devices(program);
+  add_launch(program);
 
   const std::string first = argc > 1 ? argv[1] : "";
   const std::vector<std::string> known = program.commands();
@@ -95,6 +96,8 @@ int main(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const WrongFlags& error) {
     return complain(fmt::format("{} (see lockstep --help)", error.what()), kWrongUse);
+  } catch (const ExitCode& end) {
+    return end.code;
   } catch (const Interrupted& end) {
     return kSignalled + end.signal;
   } catch (const UsageError& error) {

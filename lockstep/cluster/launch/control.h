@@ -1,0 +1,58 @@
+// The seam between the launcher and the control plane that it serves for its workers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/cluster/launch/hosts.h"
+
+namespace lockstep::launch {
+
+// Ports to listen on; 0 to 0: any free one.
+struct PortRange {
+  int low = 0;
+  int high = 0;
+};
+// Reads "29500-29600". UsageError if that is not a range of ports.
+PortRange parse_ports(const std::string& text);
+
+// A worker that the control plane holds to be lost, or the control plane's own failure.
+struct ControlFailure {
+  int worker = -1;  // -1: the control plane itself
+  std::string message;
+};
+
+struct ControlRequest {
+  std::string bind;  // a numeric address: the only one to listen on
+  PortRange ports = {};
+  int workers = 1;
+  std::string secret;  // who knows it belongs to the job
+  // Tells the launcher; from any thread, as long as the control plane lives.
+  std::function<void(ControlFailure)> report = nullptr;
+};
+
+// Served as long as the object lives.
+class ControlPlane {
+ public:
+  virtual ~ControlPlane() = default;
+  virtual std::string address() const = 0;  // "host:port" or "[v6]:port", as workers reach it
+};
+
+// Starts the control plane. The launcher calls it once, before the first worker starts, and with
+// its signals blocked, so that threads started here leave them to the launcher.
+using StartControl = std::function<std::unique_ptr<ControlPlane>(const ControlRequest&)>;
+
+// A control plane that only holds its port.
+std::unique_ptr<ControlPlane> reserve_control_port(const ControlRequest& request);
+
+// The address to serve the control plane at: `bind` if it is given; loopback if all workers are
+// here; or else that of the interface through which the first other host is reached. UsageError if
+// that host's name is unknown.
+std::string control_bind_address(const std::string& bind, const std::vector<Seat>& seats);
+
+// "127.0.0.1:29500", "[::1]:29500".
+std::string with_port(const std::string& address, int port);
+
+}  // namespace lockstep::launch

@@ -1,0 +1,79 @@
+// Job: the workers of one launch, and the loop that reads their output, passes signals on and ends
+// them together. One thread; everything is an event of one epoll.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/cluster/launch/cores.h"
+#include "lockstep/cluster/launch/guard.h"
+#include "lockstep/cluster/launch/launch.h"
+#include "lockstep/cluster/launch/reports.h"
+#include "lockstep/cluster/launch/signals.h"
+#include "lockstep/cluster/launch/worker.h"
+
+namespace lockstep::launch {
+
+class Job {
+ public:
+  Job(const LaunchOptions& options, const Sinks& sinks);
+  // Kills what still runs.
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  void start();
+  JobResult run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Phase {
+    Running,
+    Stopping,   // a signal was passed on
+    Failing,    // a worker has failed, and the others are to end
+    Killing,    // they did not end in time, or somebody is impatient
+    Abandoning  // nor did ssh, once its input was closed
+  };
+
+  LaunchedWorker::Parts start_worker(const Seat& seat);
+  Process start_here(const Seat& seat, Variables variables);
+  Process start_over_ssh(const Seat& seat, Variables variables, Descriptor& input);
+  Descriptor open_log(int worker) const;
+  void watch(int descriptor, std::uint64_t event);
+
+  void handle(std::uint64_t event);
+  void worker_ended(LaunchedWorker& worker);
+  void failed_first(int worker, const std::string& cause, int exit_code);
+  bool as_asked(const End& end) const;
+  void signal_came(int signal);
+  void heard(const ControlFailure& failure);
+  void deadline_passed();
+  void kill_all();
+  void enter(Phase phase, std::chrono::milliseconds limit);
+  void say(const std::string& sentence);
+  void say_what_followed();
+
+  const LaunchOptions& options_;
+  bool several_hosts_;
+  Screen screen_;
+  SignalsAsEvents signals_;
+  Guard guard_;
+  std::shared_ptr<Reports> reports_ = std::make_shared<Reports>();
+  Descriptor epoll_;
+  std::string secret_;
+  std::vector<CoreShare> cores_;  // by number on this host
+  std::unique_ptr<ControlPlane> control_;
+  std::vector<std::unique_ptr<LaunchedWorker>> workers_;
+  int running_ = 0;
+
+  Phase phase_ = Phase::Running;
+  std::optional<Clock::time_point> deadline_;
+  int interrupts_ = 0;  // how often SIGINT or SIGTERM came
+  JobResult result_;
+  int followers_ = 0;  // workers that ended after the first that failed
+};
+
+}  // namespace lockstep::launch
