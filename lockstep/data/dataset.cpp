@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/pipeline/dataset_iterator.h"
+#include "lockstep/data/pipeline/share_rules.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -147,6 +148,20 @@ Dataset Dataset::with_tuning(std::shared_ptr<PipelineTuning> tuning) const {
   return dataset;
 }
 
+Dataset Dataset::with_options(DatasetOptions options) const {
+  Dataset dataset = *this;
+  dataset.options_ = options;
+  return dataset;
+}
+
+AutoShardPolicy Dataset::resolve_policy(const WorkerShare& share) const {
+  return resolved(*node_, share, options_.auto_shard_policy).policy;
+}
+
+AutoShardPolicy Dataset::resolve_policy(int workers) const {
+  return resolve_policy(WorkerShare{.workers = workers, .ranks = workers});
+}
+
 std::vector<ElementSpec> Dataset::element_spec() const {
   return node_->element_spec();
 }
@@ -161,7 +176,12 @@ std::unique_ptr<Iterator> Dataset::iterator(std::uint64_t epoch) const {
 }
 
 std::unique_ptr<Iterator> Dataset::iterator(const IteratorOptions& options) const {
-  return std::make_unique<DatasetIterator>(node_, budget_, tuning_, options);
+  if (!options.share) {
+    return std::make_unique<DatasetIterator>(node_, budget_, tuning_, options);
+  }
+  IteratorOptions shared = options;
+  shared.share = resolved(*node_, *options.share, options_.auto_shard_policy);
+  return std::make_unique<DatasetIterator>(node_, budget_, tuning_, shared);
 }
 
 PipelineReport Dataset::explain(ExplainOptions options) const {

@@ -21,6 +21,7 @@
 #include "lockstep/data/iterator.h"
 #include "lockstep/data/pipeline/budget.h"
 #include "lockstep/data/tuning.h"
+#include "lockstep/data/worker_share.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
@@ -82,6 +83,9 @@ struct MapOptions {
   OnError on_error = OnError::Raise;
   std::uint64_t seed = 0;  // for the random numbers
   std::string name = {};   // for reports and errors: "decode"
+  // For functions of batches: row i of the result depends only on row i. A worker then maps its own
+  // rows instead of the whole global batch. Not for functions with random numbers.
+  bool rowwise = false;
 };
 struct FilterOptions {
   OnError on_error = OnError::Raise;
@@ -135,6 +139,8 @@ struct IteratorOptions {
   // The shard that Dataset::shard() without arguments selects.
   std::int64_t shard = 0;
   std::int64_t shards = 1;
+  // The part of one of several workers that train together; nullopt: everything.
+  std::optional<WorkerShare> share = {};
   Device* memory = nullptr;      // where batches are assembled: host memory (null) or pinned
   Recorder* recorder = nullptr;  // records the spans of the pipeline's threads
 };
@@ -257,6 +263,16 @@ class Dataset {
   const std::shared_ptr<PipelineTuning>& tuning() const { return tuning_; }
   Dataset with_tuning(std::shared_ptr<PipelineTuning> tuning) const;
 
+  // These options for this data set and all that are derived from it; zip and concatenate take
+  // those of the data set that they are called on.
+  Dataset with_options(DatasetOptions options) const;
+  const DatasetOptions& options() const { return options_; }
+  // File, Data or Off: how workers with such shares divide this data set (worker_share.h). The
+  // same for all of them. UsageError if the policy that was chosen cannot be followed.
+  AutoShardPolicy resolve_policy(const WorkerShare& share) const;
+  // The same for `workers` workers with one rank each.
+  AutoShardPolicy resolve_policy(int workers) const;
+
   std::vector<ElementSpec> element_spec() const;
   // How many elements an epoch has; nullopt if unknown or infinite.
   std::optional<std::int64_t> cardinality() const;
@@ -276,11 +292,14 @@ class Dataset {
 
  private:
   Dataset then(std::shared_ptr<const DatasetNode> node) const {
-    return Dataset(std::move(node), budget_);
+    Dataset next(std::move(node), budget_);
+    next.options_ = options_;
+    return next;
   }
 
   std::shared_ptr<const DatasetNode> node_;
   Budget budget_;
+  DatasetOptions options_;
   std::shared_ptr<PipelineTuning> tuning_ = std::make_shared<PipelineTuning>();
   std::shared_ptr<std::atomic<std::uint64_t>> passes_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);

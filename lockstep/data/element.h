@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/worker_share.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
@@ -35,7 +37,8 @@ struct Element : std::vector<Tensor> {
   Element() = default;
   Element(std::vector<Tensor> components) : std::vector<Tensor>(std::move(components)) {}
 
-  SampleId sample;  // for a batch, that of its first row
+  SampleId sample;                       // for a batch, that of its first row
+  std::optional<BatchPiece> piece = {};  // set if it is a worker's piece of a global batch
 };
 
 // Structured bindings for elements of two tensors: auto& [x, y] = element. UsageError if an element

@@ -280,7 +280,9 @@ ImageDirectory image_dataset_from_directory(const fs::path& directory,
     const DType dtype = labels.dtype();
     columns.push_back({.stored = std::move(labels), .dtype = dtype});
   }
-  Dataset samples(make_tensors(std::move(columns), fmt::format("files {:016x}", identity)));
+  Dataset samples(
+      make_file_list(make_tensors(std::move(columns), fmt::format("files {:016x}", identity)),
+                     FileAccess::Samples));
   std::vector<ElementSpec> rest = samples.element_spec();
   rest.erase(rest.begin());
   if (options.shuffle) samples = samples.shuffle({.seed = options.seed});

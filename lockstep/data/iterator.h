@@ -32,7 +32,8 @@ class Iterator {
   // The position, with epoch and shard, as bytes; exact for every transformation.
   virtual std::string save() const = 0;
   // Goes to a saved position. UsageError, and the iterator keeps its position, if it was saved by
-  // another kind of data set or another shard.
+  // another kind of data set or another shard. With the policy Data, a position is that of all
+  // workers: any worker of any number of them continues from it.
   virtual void restore(const std::string& position) = 0;
   // The same without copying the elements that the position holds.
   virtual IteratorState save_state() const = 0;
@@ -41,6 +42,9 @@ class Iterator {
   // must have its dtype and inner extents and room for a full batch (UsageError otherwise). Returns
   // the number of rows written; nullopt at the end.
   virtual std::optional<std::int64_t> next_into(std::span<Tensor> destination);
+  // Where the rows of the last element returned lie in its global batch, for an iterator with
+  // IteratorOptions::share and the policy Data; otherwise nullopt.
+  virtual std::optional<BatchPiece> piece() const { return std::nullopt; }
   // If the data set ends with prefetch, starts to produce elements before the first is requested;
   // the position stays at the beginning. Does nothing if the data set reads a user's generator.
   virtual void start() {}
@@ -54,7 +58,8 @@ class Iterator {
 std::int64_t copy_into(const Element& element, std::span<Tensor> destination);
 
 // The positions from which m shards continue an epoch that n shards began; positions[i] was saved
-// by shard i of n. Exactly one of the m returns each element that the n had not returned yet.
+// by shard i of n, or by worker i of n with the policy File. Exactly one of the m returns each
+// element that the n had not returned yet.
 // UsageError if one of the n is missing, duplicate, or from another epoch or data set.
 std::vector<std::string> reshard(const std::vector<std::string>& positions, std::int64_t shards);
 

@@ -35,12 +35,13 @@ std::vector<ElementSpec> parsed_spec(const std::vector<FeatureSpec>& features) {
 Dataset in_turns(std::vector<fs::path> files, const RecordFilesOptions& options,
                  std::function<Dataset(const std::vector<fs::path>&)> open) {
   const std::int64_t count = std::ssize(files);
-  return Dataset::range(count).interleave(
-      [files = std::move(files), open = std::move(open)](const Element& element) {
-        const auto number = static_cast<std::size_t>(element.front().values<std::int64_t>()[0]);
-        return open({files[number]});
-      },
-      {.cycle = options.cycle, .parallel = options.parallel});
+  return Dataset(make_file_list(make_range(count), FileAccess::Records))
+      .interleave(
+          [files = std::move(files), open = std::move(open)](const Element& element) {
+            const auto number = static_cast<std::size_t>(element.front().values<std::int64_t>()[0]);
+            return open({files[number]});
+          },
+          {.cycle = options.cycle, .parallel = options.parallel});
 }
 
 // All files one after the other, or several in turn.

@@ -12,9 +12,15 @@
 
 namespace lockstep {
 
+// Whether files are read from beginning to end, or hold one sample each and are opened only for it.
+enum class FileAccess { Records, Samples };
+
 // `name` becomes part of the signature.
 NodePtr make_tensors(std::vector<Column> columns, std::string name = "tensors");
 NodePtr make_range(std::int64_t count);
+// Marks the elements of a source as standing for files, one each, so that they can be dealt out to
+// workers.
+NodePtr make_file_list(NodePtr source, FileAccess access);
 NodePtr make_generator(Generator generator, GeneratorOptions options);
 
 NodePtr make_shuffle(NodePtr input, ShuffleOptions options);

@@ -8,27 +8,6 @@
 
 namespace lockstep {
 
-std::vector<Piece> in_a_row(std::span<const std::int64_t> sizes) {
-  std::vector<Piece> pieces;
-  std::int64_t begin = 0;
-  for (std::int64_t size : sizes) {
-    pieces.push_back({begin, begin + size});
-    begin += size;
-  }
-  return pieces;
-}
-
-std::vector<Piece> split_evenly(std::int64_t samples, int replicas) {
-  ensure(samples >= 0 && replicas > 0, "{} samples cannot be split over {} replicas", samples,
-         replicas);
-  const std::int64_t most = (samples + replicas - 1) / replicas;
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t left = samples; std::ssize(sizes) < replicas; left -= sizes.back()) {
-    sizes.push_back(std::min(most, left));
-  }
-  return in_a_row(sizes);
-}
-
 std::vector<Piece> split_by_speed(std::int64_t samples, std::span<const double> speeds,
                                   std::int64_t quantum) {
   const auto replicas = static_cast<std::int64_t>(speeds.size());

@@ -1,26 +1,13 @@
-// The piece of a batch that each replica gets.
+// The piece of a batch that each replica gets: evenly split (base/pieces.h) or by speed.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "lockstep/base/pieces.h"
+
 namespace lockstep {
-
-// Samples [begin, end) of a batch; may be empty.
-struct Piece {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t size() const { return end - begin; }
-  bool operator==(const Piece&) const = default;
-};
-
-// Pieces of these sizes, one after another.
-std::vector<Piece> in_a_row(std::span<const std::int64_t> sizes);
-
-// n samples in pieces of ceil(n / replicas), the last ones shorter or empty, as tf.distribute does:
-// four samples over three replicas are [0, 2) [2, 4) [4, 4).
-std::vector<Piece> split_evenly(std::int64_t samples, int replicas);
 
 // Pieces in proportion to the speeds of the replicas (samples per second), in whole multiples of
 // `quantum` samples where possible; every replica gets at least one sample if there are enough.

@@ -6,16 +6,29 @@
 #include "lockstep/data/pipeline/explain.h"
 #include "lockstep/data/pipeline/named_error.h"
 #include "lockstep/data/pipeline/reshard_cursor.h"
+#include "lockstep/data/pipeline/share_rules.h"
 #include "lockstep/device/cpu/cpu_device.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::string_view kFormat = "lockstep position 2";
+// Of a worker that reads a shard of the files, and of reshard(): the format above, preceded by what
+// the shard is one of.
+constexpr std::string_view kSharedFormat = "lockstep position 3";
 constexpr std::int64_t kMostShards = 1 << 20;
+
+// What the shard of a position is one of: shard(), the files of workers, or whatever shards
+// continue a position that was resharded.
+enum class Division : std::uint64_t { Shards, Files, Any };
+
+Division division_of(const Context& context) {
+  return context.files.count > 1 ? Division::Files : Division::Shards;
+}
 
 // A saved position, parsed.
 struct Saved {
+  Division division = Division::Shards;
   std::string_view signature;
   std::int64_t epoch = 0;
   std::int64_t shard = 0;
@@ -25,8 +38,10 @@ struct Saved {
 
   explicit Saved(std::string_view position, RowReader* rows = nullptr) {
     PositionReader reader(position, rows);
-    require(reader.text() == kFormat,
+    const std::string_view format = reader.text();
+    require(format == kFormat || format == kSharedFormat,
             "[data] these bytes are not the saved position of a data set");
+    if (format == kSharedFormat) division = static_cast<Division>(reader.count(2));
     signature = reader.text();
     epoch = reader.count(kMostEpochs);
     shards = reader.count(kMostShards);
@@ -37,14 +52,15 @@ struct Saved {
   }
 };
 
-PositionWriter written(std::string_view signature, const Context& context,
-                       std::shared_ptr<const PositionWriter> input) {
+PositionWriter written(std::string_view signature, std::uint64_t epoch, ShardIndex shard,
+                       Division division, std::shared_ptr<const PositionWriter> input) {
   PositionWriter writer;
-  writer.text(kFormat);
+  writer.text(division == Division::Shards ? kFormat : kSharedFormat);
+  if (division != Division::Shards) writer.word(static_cast<std::uint64_t>(division));
   writer.text(signature);
-  writer.word(context.epoch);
-  writer.word(static_cast<std::uint64_t>(context.shards));
-  writer.word(static_cast<std::uint64_t>(context.shard));
+  writer.word(epoch);
+  writer.word(static_cast<std::uint64_t>(shard.count));
+  writer.word(static_cast<std::uint64_t>(shard.index));
   writer.nested(std::move(input));
   return writer;
 }
@@ -62,12 +78,6 @@ class ConsumerWait {
  private:
   Runtime& runtime_;
 };
-
-bool may_start_early(const DatasetNode& node) {
-  return node.may_start_early() && std::ranges::all_of(node.inputs(), [](const NodePtr& input) {
-           return may_start_early(*input);
-         });
-}
 
 // Calls get(). If any thread of the pipeline ran out of memory, throws a UsageError.
 template <class Get>
@@ -98,12 +108,25 @@ DatasetIterator::DatasetIterator(NodePtr node, Budget budget,
               .runtime = std::make_shared<Runtime>(
                   budget, options.memory != nullptr ? *options.memory : host(), options.recorder,
                   std::move(tuning))};
+  if (options.share) apply(*options.share);
   context_.runtime->name_stages(*node_);
   input_ = std::make_unique<Input>(node_, context_);
 }
 
+void DatasetIterator::apply(const WorkerShare& share) {
+  require(share.policy != AutoShardPolicy::Auto, "the policy of a share was not resolved");
+  context_.share = share;
+  context_.ordered = share.policy == AutoShardPolicy::Data;
+  if (share.policy != AutoShardPolicy::File) return;
+  require(context_.shards == 1,
+          "[data] shard {} of {} of an iterator and the files of worker {} of {} exclude each "
+          "other: give only one",
+          context_.shard, context_.shards, share.worker, share.workers);
+  context_.files = {.index = share.worker, .count = share.workers};
+}
+
 void DatasetIterator::start() {
-  if (given_ > 0 || !may_start_early(*node_)) return;
+  if (given_ > 0 || !may_start_early_throughout(*node_)) return;
   started_early_ = true;
   context_.runtime->recording = false;
   input_->start();
@@ -122,22 +145,26 @@ std::optional<Element> DatasetIterator::next() {
   ConsumerWait waiting(*context_.runtime);
   std::optional<Element> element = with_memory([&] { return input_->next(); });
   if (element) ++given_;
+  if (element && element->piece) piece_ = element->piece;
   return element;
 }
 
 std::optional<std::int64_t> DatasetIterator::next_into(std::span<Tensor> destination) {
   asked();
   ConsumerWait waiting(*context_.runtime);
-  const std::optional<std::int64_t> rows =
+  const std::optional<RowsWritten> written =
       with_memory([&] { return input_->next_into(destination); });
-  if (rows) ++given_;
-  return rows;
+  if (!written) return std::nullopt;
+  ++given_;
+  piece_ = written->piece;
+  return written->rows;
 }
 
 PositionWriter DatasetIterator::position() const {
   auto input = std::make_shared<PositionWriter>();
   input_->save(*input);
-  return written(node_->signature(), context_, std::move(input));
+  return written(node_->signature(), context_.epoch, context_.own_shard(), division_of(context_),
+                 std::move(input));
 }
 
 std::string DatasetIterator::save() const {
@@ -160,10 +187,17 @@ void DatasetIterator::restore_state(const IteratorState& state) {
   require(saved.signature == node_->signature(),
           "[data] the position was saved by the data set {} and does not apply to {}",
           saved.signature, node_->signature());
-  require(saved.shard == context_.shard && saved.shards == context_.shards,
+  const ShardIndex own = context_.own_shard();
+  require(saved.shard == own.index && saved.shards == own.count,
           "[data] the position was saved by shard {} of {}, but this is shard {} of {}: reshard() "
           "turns the positions of all shards into new ones",
-          saved.shard, saved.shards, context_.shard, context_.shards);
+          saved.shard, saved.shards, own.index, own.count);
+  require(saved.shards == 1 || saved.division == Division::Any ||
+              saved.division == division_of(context_),
+          "[data] one of the position, saved by shard {} of {}, and this iterator has a shard of "
+          "the elements, the other one of the files: reshard() turns the positions of all shards "
+          "into new ones",
+          saved.shard, saved.shards);
   const Context there = context_.in_epoch(static_cast<std::uint64_t>(saved.epoch));
   auto input = std::make_unique<Input>(node_, there);
   input->restore(saved.input);
@@ -198,19 +232,22 @@ std::vector<std::string> reshard(const std::vector<std::string>& positions, std:
             "[reshard] position {} of {} was saved by shard {} of {}: give the positions of all "
             "shards, in order",
             i, positions.size(), saved.shard, saved.shards);
+    require(saved.division == first.division,
+            "[reshard] one of the positions {} and 0 was saved by a shard of the elements, the "
+            "other one by a shard of the files: save all of them by one kind",
+            i);
     former.emplace_back(saved.input_bytes);
   }
   auto state = std::make_shared<PositionWriter>();
-  Input::begin_rest(former, *state);
+  const bool files = first.division == Division::Files;
+  Input::begin_rest(former, files ? FormerParts::Files : FormerParts::Shards, *state);
   auto input = std::make_shared<PositionWriter>();
   Input::save({.base = state, .skip = 0}, *input);
   std::vector<std::string> resharded;
   for (std::int64_t shard = 0; shard < shards; ++shard) {
-    const Context context{.epoch = static_cast<std::uint64_t>(first.epoch),
-                          .shard = shard,
-                          .shards = shards,
-                          .runtime = nullptr};
-    resharded.push_back(written(first.signature, context, input).bytes());
+    resharded.push_back(written(first.signature, static_cast<std::uint64_t>(first.epoch),
+                                {.index = shard, .count = shards}, Division::Any, input)
+                            .bytes());
   }
   return resharded;
 }

@@ -25,8 +25,10 @@ class DatasetIterator final : public Iterator {
   PipelineReport report() const override;
   void start() override;
   bool all_made() const override { return input_->all_made(); }
+  std::optional<BatchPiece> piece() const override { return piece_; }
 
  private:
+  void apply(const WorkerShare& share);
   PositionWriter position() const;
 
   NodePtr node_;
@@ -37,6 +39,7 @@ class DatasetIterator final : public Iterator {
   std::int64_t began_ns_;
   bool started_early_ = false;  // and no element requested since
   std::int64_t given_ = 0;
+  std::optional<BatchPiece> piece_;  // of the last element returned
 };
 
 }  // namespace lockstep

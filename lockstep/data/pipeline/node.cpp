@@ -5,7 +5,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/pipeline/named_error.h"
+#include "lockstep/data/pipeline/piece_selector.h"
 #include "lockstep/data/pipeline/reshard_cursor.h"
+#include "lockstep/data/pipeline/share_rules.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +19,13 @@ constexpr std::int64_t kLeastInterval = 64;
 // an infinite data set forever.
 constexpr std::int64_t kMostPassed = std::int64_t{1} << 28;
 
-enum class StateKind : std::uint64_t { OwnCursor, Reshard };
+enum class StateKind : std::uint64_t { OwnCursor, ReshardShards, ReshardFiles };
+
+StateKind kind_of(const Cursor& cursor) {
+  const auto* rest = dynamic_cast<const ReshardCursor*>(&cursor);
+  if (rest == nullptr) return StateKind::OwnCursor;
+  return rest->former() == FormerParts::Files ? StateKind::ReshardFiles : StateKind::ReshardShards;
+}
 
 }  // namespace
 
@@ -31,10 +39,10 @@ std::int64_t Cursor::next_rows(std::span<std::int64_t>) {
   fail<InternalError>("rows were requested from a cursor without a table");
 }
 
-std::optional<std::int64_t> Cursor::next_into(std::span<Tensor> destination) {
+std::optional<RowsWritten> Cursor::next_into(std::span<Tensor> destination) {
   const std::optional<Element> element = next();
   if (!element) return std::nullopt;
-  return copy_into(*element, destination);
+  return RowsWritten{.rows = copy_into(*element, destination), .piece = element->piece};
 }
 
 Position Cursor::position() {
@@ -56,7 +64,12 @@ Input::Input(NodePtr node, const Context& context)
     : node_(std::move(node)),
       context_(context),
       stage_(&context.runtime->stage(*node_)),
-      cursor_(node_->cursor(context)) {}
+      cursor_(cursor_of_share(*node_, context)) {
+  // The elements of others are counted where they are left out.
+  if (context.selector != nullptr && context.selector->selects_from(*node_)) {
+    stage_ = &context.selector->stage();
+  }
+}
 
 std::optional<Element> Input::next() {
   if (error_) std::rethrow_exception(error_);
@@ -95,9 +108,9 @@ std::int64_t Input::next_rows(std::span<std::int64_t> rows) {
   return got;
 }
 
-std::optional<std::int64_t> Input::next_into(std::span<Tensor> destination) {
+std::optional<RowsWritten> Input::next_into(std::span<Tensor> destination) {
   StageTimer timer(stage_);
-  std::optional<std::int64_t> rows;
+  std::optional<RowsWritten> rows;
   try {
     rows = cursor_->next_into(destination);
   } catch (...) {
@@ -113,8 +126,7 @@ std::optional<std::int64_t> Input::next_into(std::span<Tensor> destination) {
 
 std::shared_ptr<const PositionWriter> Input::state() const {
   auto writer = std::make_shared<PositionWriter>();
-  const bool rest = dynamic_cast<const ReshardCursor*>(cursor_.get()) != nullptr;
-  writer->word(static_cast<std::uint64_t>(rest ? StateKind::Reshard : StateKind::OwnCursor));
+  writer->word(static_cast<std::uint64_t>(kind_of(*cursor_)));
   cursor_->save(*writer);
   return writer;
 }
@@ -137,8 +149,10 @@ void Input::save(PositionWriter& writer) const {
   save(cursor_->has_state() ? Position{.base = state(), .skip = 0} : cursor_->position(), writer);
 }
 
-void Input::begin_rest(const std::vector<std::string>& former, PositionWriter& state) {
-  state.word(static_cast<std::uint64_t>(StateKind::Reshard));
+void Input::begin_rest(const std::vector<std::string>& former, FormerParts parts,
+                       PositionWriter& state) {
+  state.word(static_cast<std::uint64_t>(parts == FormerParts::Files ? StateKind::ReshardFiles
+                                                                    : StateKind::ReshardShards));
   ReshardCursor::begin(former, state);
 }
 
@@ -148,8 +162,12 @@ void Input::restore(PositionReader& reader) {
     return;
   }
   PositionReader state = reader.nested();
-  const auto kind = static_cast<StateKind>(state.count(1));
-  if (kind == StateKind::Reshard) cursor_ = std::make_unique<ReshardCursor>(node_, context_);
+  const auto kind = static_cast<StateKind>(state.count(2));
+  if (kind != StateKind::OwnCursor) {
+    const bool files = kind == StateKind::ReshardFiles;
+    cursor_ = std::make_unique<ReshardCursor>(node_, context_,
+                                              files ? FormerParts::Files : FormerParts::Shards);
+  }
   cursor_->restore(state);
   state.expect_end();
   const std::int64_t passed = reader.count(kMostPassed);

@@ -30,6 +30,15 @@ inline constexpr std::int64_t kUnknown = -2;
 // Nobody trains for more epochs; a saved position with a larger number is damaged.
 inline constexpr std::int64_t kMostEpochs = std::numeric_limits<std::int32_t>::max();
 
+class PieceSelector;
+
+// Shard `index` of `count`.
+struct ShardIndex {
+  std::int64_t index = 0;
+  std::int64_t count = 1;
+  bool operator==(const ShardIndex&) const = default;
+};
+
 // What a cursor belongs to: a pass over the data, a shard, and an iterator.
 struct Context {
   std::uint64_t epoch = 0;
@@ -37,11 +46,37 @@ struct Context {
   std::int64_t shards = 1;
   std::shared_ptr<Runtime> runtime;
 
+  // For one of several workers. The share is taken by the last batch of the pipeline: the policy
+  // Data leaves each global batch's rows of the worker, File and Off make batches of fewer rows.
+  std::optional<WorkerShare> share = {};
+  ShardIndex files = {};  // the files that sources read, with the policy File
+  bool ordered = false;   // all stages keep the order, so that all workers see the same batches
+  // Selects the elements of a worker's pieces, below maps whose results others do not need.
+  std::shared_ptr<PieceSelector> selector = {};
+
+  // The shard of this context, whether shard() selects it or files are dealt out.
+  ShardIndex own_shard() const {
+    return files.count > 1 ? files : ShardIndex{.index = shard, .count = shards};
+  }
+  bool slices() const { return share && share->policy == AutoShardPolicy::Data; }
+  Context without_share() const {
+    Context context = *this;
+    context.share.reset();
+    context.selector = nullptr;
+    return context;
+  }
+
   Context in_epoch(std::uint64_t other) const {
     Context context = *this;
     context.epoch = other;
     return context;
   }
+};
+
+// What Cursor::next_into wrote.
+struct RowsWritten {
+  std::int64_t rows = 0;
+  std::optional<BatchPiece> piece = {};
 };
 
 // A position in an epoch of a node. Used by one thread at a time. It does nothing (opens no file,
@@ -73,7 +108,7 @@ class Cursor {
   virtual bool write_to(RowPlacer&) { return false; }
 
   // Iterator::next_into.
-  virtual std::optional<std::int64_t> next_into(std::span<Tensor> destination);
+  virtual std::optional<RowsWritten> next_into(std::span<Tensor> destination);
 
   // There are two kinds of cursors. Some have a state: they save it, and restore one that a cursor
   // of a node with the same signature saved. restore() is called at most once, first of all.
@@ -87,6 +122,25 @@ class Cursor {
   virtual Position position();
   // About how many elements a saved state holds: saving more often than that is wasteful.
   virtual std::int64_t state_size() const { return 1; }
+};
+
+// What a node is to workers that divide the elements (worker_share.h).
+struct ShareRules {
+  // How a worker's rows of its elements are made with the policy Data: of whole elements; of the
+  // same rows of its inputs' elements; or by the node itself, which is a batch.
+  enum class Rows { OfWhole, OfInputs, Own } rows = Rows::OfWhole;
+  // Whether each element is made of the next one of its only input, and its position is that of
+  // the input: the elements that others need can be left out before it.
+  bool one_to_one = false;
+  std::int64_t batch = 0;  // rows of the batches that it makes; 0: it makes none
+  // Whether its elements may be made of batches of another size.
+  bool any_batch = true;
+  bool opens = false;           // it opens data sets for the elements of its first input
+  std::int64_t files = 0;       // that it reads; 0: it is not a list of files
+  bool skips_for_free = false;  // a file that is skipped is not opened
+  // What it gives if the files are dealt out: over all workers the elements of one worker; others;
+  // or elements that are wrong.
+  enum class Dealt { Same, Others, Wrong } dealt = Dealt::Same;
 };
 
 class DatasetNode {
@@ -105,9 +159,13 @@ class DatasetNode {
   // Whether a pass may start before the previous one has been consumed: not if a user's generator
   // could notice.
   virtual bool may_start_early() const { return true; }
+  virtual ShareRules share_rules() const { return {}; }
 };
 
 using NodePtr = std::shared_ptr<const DatasetNode>;
+
+// What divided the elements before they were resharded: shard(), or files dealt out to workers.
+enum class FormerParts { Shards, Files };
 
 // Reads an element from a saved position. UsageError if it does not fit this spec.
 Element restored_element(PositionReader& state, const std::vector<ElementSpec>& spec);
@@ -125,7 +183,7 @@ class Input {
   bool write_to(RowPlacer& placer) { return cursor_->write_to(placer); }
   void start() { cursor_->start(); }
   bool all_made() const { return cursor_->all_made(); }
-  std::optional<std::int64_t> next_into(std::span<Tensor> destination);
+  std::optional<RowsWritten> next_into(std::span<Tensor> destination);
 
   // The position after the last element returned: an earlier state, and how far to skip from there.
   Position position();
@@ -135,7 +193,8 @@ class Input {
   void save(PositionWriter& state) const;
   static void save(const Position& position, PositionWriter& state);
   // Writes the state from which new shards continue what the former ones left (reshard_cursor.h).
-  static void begin_rest(const std::vector<std::string>& former, PositionWriter& state);
+  static void begin_rest(const std::vector<std::string>& former, FormerParts parts,
+                         PositionWriter& state);
   // At most once, before anything else.
   void restore(PositionReader& state);
 

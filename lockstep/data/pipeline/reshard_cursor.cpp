@@ -12,16 +12,17 @@ constexpr std::int64_t kMostShards = 1 << 20;
 
 }  // namespace
 
-ReshardCursor::ReshardCursor(NodePtr node, const Context& context)
-    : node_(std::move(node)), context_(context) {}
+ReshardCursor::ReshardCursor(NodePtr node, const Context& context, FormerParts former)
+    : node_(std::move(node)), context_(context), former_parts_(former) {}
 
 template <class Use>
 bool ReshardCursor::advance(Use use) {
+  const ShardIndex own = context_.own_shard();
   while (!std::ranges::all_of(ended_, [](bool ended) { return ended; })) {
     const std::size_t at = turn_;
     turn_ = (turn_ + 1) % former_.size();
     if (ended_[at]) continue;
-    const bool mine = dealt_ % context_.shards == context_.shard;
+    const bool mine = dealt_ % own.count == own.index;
     const bool there = mine ? use(*former_[at]) : former_[at]->skip(1) == 1;
     if (!there) {
       ended_[at] = true;
@@ -70,8 +71,10 @@ void ReshardCursor::restore(PositionReader& state) {
   require(shards > 0, "[data] the saved position is damaged: it continues 0 shards");
   for (std::int64_t shard = 0; shard < shards; ++shard) {
     Context context = context_;
-    context.shard = shard;
-    context.shards = shards;
+    const bool files = former_parts_ == FormerParts::Files;
+    context.files = files ? ShardIndex{.index = shard, .count = shards} : ShardIndex{};
+    context.shard = files ? 0 : shard;
+    context.shards = files ? 1 : shards;
     former_.push_back(std::make_unique<Input>(node_, context));
     PositionReader inner = state.nested();
     former_.back()->restore(inner);

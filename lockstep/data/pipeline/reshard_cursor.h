@@ -14,8 +14,10 @@ namespace lockstep {
 
 class ReshardCursor final : public Cursor {
  public:
-  // For shard context.shard of context.shards.
-  ReshardCursor(NodePtr node, const Context& context);
+  // For context.own_shard(): a shard, or a worker among which files are dealt out.
+  ReshardCursor(NodePtr node, const Context& context, FormerParts former);
+
+  FormerParts former() const { return former_parts_; }
 
   std::optional<Element> next() override;
   std::int64_t skip(std::int64_t count) override;
@@ -32,6 +34,7 @@ class ReshardCursor final : public Cursor {
 
   NodePtr node_;
   Context context_;
+  FormerParts former_parts_;
   std::vector<std::unique_ptr<Input>> former_;
   std::vector<bool> ended_;
   std::size_t turn_ = 0;    // the former shard whose element is next

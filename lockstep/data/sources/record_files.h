@@ -2,6 +2,7 @@
 // file: it has next(), skip(count), record() (the number of the next record), save() and restore().
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -31,7 +32,11 @@ class RecordFilesCursor final : public Cursor {
  public:
   RecordFilesCursor(std::shared_ptr<const std::vector<std::filesystem::path>> files,
                     const RecordFormat<Reader>& format, const Context& context, Stage& stage)
-      : files_(std::move(files)), format_(format), context_(context), stage_(stage) {}
+      : files_(std::move(files)),
+        format_(format),
+        context_(context),
+        stage_(stage),
+        file_(std::min(static_cast<std::size_t>(context.files.index), files_->size())) {}
 
   std::optional<Element> next() override {
     while (file_ < files_->size()) {
@@ -88,9 +93,10 @@ class RecordFilesCursor final : public Cursor {
     reader_ = format_.open((*files_)[file_]);
     name_ = std::make_shared<std::string>((*files_)[file_].string());
   }
+  // Goes to the next file of this worker.
   void next_file() {
     reader_ = nullptr;
-    ++file_;
+    file_ = std::min(file_ + static_cast<std::size_t>(context_.files.count), files_->size());
   }
   // The reader is after the damaged record, or at its end.
   void pass(const DataError& error) {
@@ -98,14 +104,14 @@ class RecordFilesCursor final : public Cursor {
       throw DataError("[" + format_.name + "] " + error.what());
     }
     context_.runtime->skipped(stage_, error.what());
-    if (reader_ == nullptr) ++file_;  // it could not even be opened
+    if (reader_ == nullptr) next_file();  // it could not even be opened
   }
 
   std::shared_ptr<const std::vector<std::filesystem::path>> files_;
   RecordFormat<Reader> format_;
   Context context_;
   Stage& stage_;
-  std::size_t file_ = 0;
+  std::size_t file_;                         // among all files, not only those of this worker
   std::unique_ptr<Reader> reader_;           // of that file; null until it is opened
   std::shared_ptr<const std::string> name_;  // of that file
 };
@@ -128,6 +134,7 @@ class RecordFilesNode final : public DatasetNode {
     }
     return fmt::format("{}({} files {:016x})", format_.name, files_->size(), identity);
   }
+  ShareRules share_rules() const override { return {.files = std::ssize(*files_)}; }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<RecordFilesCursor<Reader>>(files_, format_, context,
                                                        context.runtime->stage(*this));

@@ -68,6 +68,7 @@ class ConcatenateNode final : public DatasetNode {
   std::string signature() const override {
     return fmt::format("concatenate({}, {})", first_->signature(), second_->signature());
   }
+  ShareRules share_rules() const override { return {.rows = ShareRules::Rows::OfInputs}; }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<ConcatenateCursor>(first_, second_, context);
   }

@@ -54,6 +54,7 @@ class EnumerateNode final : public DatasetNode {
   std::string signature() const override {
     return fmt::format("{}.enumerate({})", input_->signature(), start_);
   }
+  ShareRules share_rules() const override { return {.dealt = ShareRules::Dealt::Others}; }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<EnumerateCursor>(input_, context, start_);
   }

@@ -1,6 +1,6 @@
 // Keeps the elements of the first pass in a file (element_file.h), which appears when the pass ends
-// and is used by later passes and later runs. If shard() divides the elements, each shard has its
-// own file.
+// and is used by later passes and later runs. If shard() or workers divide the elements, each part
+// has its own file.
 #include "lockstep/data/pipeline/atomic_file_writer.h"
 #include "lockstep/data/pipeline/element_file.h"
 #include "lockstep/data/transformations.h"
@@ -80,10 +80,12 @@ class FileCacheNode final : public DatasetNode {
     std::filesystem::path file = file_;
     std::string head =
         fmt::format("{} giving {}", input_->signature(), describe(input_->element_spec()));
+    const std::string part = cached_part(context, per_shard_);
+    file += part;
     if (per_shard_ && context.shards > 1) {
-      file += fmt::format(".{}-of-{}", context.shard, context.shards);
       head += fmt::format(", shard {} of {}", context.shard, context.shards);
     }
+    if (context.files.count > 1 || context.share) head += ", part " + part.substr(1);
     return std::make_unique<CacheCursor>(
         Input(input_, context.in_epoch(0)), context.epoch,
         std::make_unique<FileStore>(std::move(file), std::move(head)));

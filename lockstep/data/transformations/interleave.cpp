@@ -32,6 +32,7 @@ class InterleaveNode final : public DatasetNode {
     return fmt::format("{}.interleave(cycle {}, block {}: {})", input_->signature(), options_.cycle,
                        options_.block, model == nullptr ? "nothing" : model->signature());
   }
+  ShareRules share_rules() const override { return {.any_batch = false, .opens = true}; }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<InterleaveCursor>(input_, context, interleaving(),
                                               context.runtime->stage(*this));

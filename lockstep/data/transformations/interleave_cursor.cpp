@@ -42,10 +42,11 @@ InterleaveCursor::InterleaveCursor(NodePtr input, const Context& context,
       span_name_(context.runtime->intern(stage)),
       capacity_(std::clamp(static_cast<std::size_t>(2 * interleaving_->options.block), kLeastAhead,
                            kMostAhead)),
+      in_order_(interleaving_->options.deterministic || context.ordered || !ahead()),
       outer_(std::move(input), context),
       slots_(static_cast<std::size_t>(interleaving_->options.cycle)),
       tuner_(*context.runtime, stage, stage.reading_ns, interleaving_->options.parallel, now_ns()) {
-  if (ahead() && !interleaving_->options.deterministic) context.runtime->in_order = false;
+  if (!in_order_) context.runtime->in_order = false;
   if (ahead()) stage_.capacity = static_cast<std::int64_t>(capacity_);
 }
 
@@ -64,7 +65,7 @@ std::optional<Element> InterleaveCursor::next() {
       started_ = true;
       tune();
     }
-    return interleaving_->options.deterministic || !ahead() ? next_in_turn() : next_ready();
+    return in_order_ ? next_in_turn() : next_ready();
   } catch (...) {
     error_ = std::current_exception();
     throw;
@@ -191,8 +192,11 @@ void InterleaveCursor::build(Inner& inner) const {
     rethrow_at("interleave", inner.outer.sample);
   }
   context_.runtime->measure_as(*inner.node, *interleaving_->model);
-  // A later pass over the outer elements is a later pass over the data sets made from them.
-  inner.input = std::make_unique<Input>(inner.node, context_.in_epoch(inner.outer.sample.epoch));
+  // A later pass over the outer elements is a later pass over the data sets made from them. Files
+  // were dealt out with the outer elements.
+  Context inside = context_.in_epoch(inner.outer.sample.epoch);
+  inside.files = {};
+  inner.input = std::make_unique<Input>(inner.node, inside);
 }
 
 std::unique_ptr<InterleaveCursor::Inner> InterleaveCursor::next_inner() {

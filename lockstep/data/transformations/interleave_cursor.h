@@ -97,6 +97,7 @@ class InterleaveCursor final : public Cursor {
   std::size_t capacity_;  // of the queue of each data set
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
 
+  bool in_order_;
   std::exception_ptr error_;
   std::exception_ptr outer_error_;  // thrown while looking ahead
   bool started_ = false;            // other threads may have made elements

@@ -67,6 +67,12 @@ class MapNode final : public DatasetNode {
     return function_->options().on_error == OnError::Skip && input > 0 ? kUnknown : input;
   }
   std::string signature() const override { return input_->signature() + ".map"; }
+  ShareRules share_rules() const override {
+    const MapOptions& options = function_->options();
+    const bool all = options.on_error == OnError::Raise;
+    return {.rows = options.rowwise && all ? ShareRules::Rows::OfInputs : ShareRules::Rows::OfWhole,
+            .one_to_one = options.deterministic && all};
+  }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     Stage& stage = context.runtime->stage(*this);
     if (function_->options().parallel == 1) {
@@ -103,6 +109,12 @@ void check(const MapOptions& options) {
           "[map] .parallel must be at least 1 or AUTOTUNE, not {}", options.parallel);
 }
 
+void check_not_rowwise(const MapOptions& options) {
+  require(!options.rowwise,
+          "[map] .rowwise is for functions of batches that return a new element and draw no random "
+          "numbers: a worker that maps only its rows of a batch would draw others");
+}
+
 }  // namespace
 
 NodePtr make_map(NodePtr input, MapFunction function, MapOptions options) {
@@ -116,6 +128,7 @@ NodePtr make_map(NodePtr input, MapFunction function, MapOptions options) {
 NodePtr make_map(NodePtr input, RandomMapFunction function, MapOptions options) {
   require(function != nullptr, "[map] the function is null");
   check(options);
+  check_not_rowwise(options);
   if (options.spec.empty()) {
     options.spec = result_for_zeros(*input, [&](const Element& zeros) {
       RandomSequence random(options.seed, 0);
@@ -129,6 +142,7 @@ NodePtr make_map(NodePtr input, RandomMapFunction function, MapOptions options) 
 NodePtr make_map_into(NodePtr input, WriteFunction function, MapOptions options) {
   require(function != nullptr, "[map_into] the function is null");
   check(options);
+  check_not_rowwise(options);
   require(!options.spec.empty(), "[map_into] .spec is required: it says what the function writes");
   for (const ElementSpec& component : options.spec) {
     require(!component.varies, "[map_into] .spec must have fixed extents");

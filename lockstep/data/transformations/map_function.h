@@ -27,6 +27,7 @@ class MappedFunction {
 
  private:
   Element call(const Element& input, Element place) const;
+  Element no_rows() const;
 
   std::variant<MapFunction, RandomMapFunction, WriteFunction> function_;
   MapOptions options_;

@@ -205,10 +205,8 @@ class MemoryCacheNode final : public DatasetNode {
 
  private:
   std::shared_ptr<Kept> kept_of(const Context& context) const {
-    const auto shard = per_shard_ ? std::pair(context.shard, context.shards)
-                                  : std::pair<std::int64_t, std::int64_t>(0, 1);
     std::lock_guard lock(mutex_);
-    std::shared_ptr<Kept>& kept = kept_[shard];
+    std::shared_ptr<Kept>& kept = kept_[cached_part(context, per_shard_)];
     if (kept == nullptr) kept = std::make_shared<Kept>();
     return kept;
   }
@@ -216,7 +214,7 @@ class MemoryCacheNode final : public DatasetNode {
   NodePtr input_;
   bool per_shard_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<std::int64_t, std::int64_t>, std::shared_ptr<Kept>> kept_;
+  mutable std::map<std::string, std::shared_ptr<Kept>> kept_;  // by part
 };
 
 }  // namespace

@@ -3,10 +3,15 @@
 // copied once, directly into the batch.
 //
 // Like batch it has no state: between batches, its position is that of its input.
+//
+// For one of several workers with the policy Data: if the extents are given, only the worker's rows
+// are made. Otherwise those of the largest element of the global batch have to be found, so the
+// whole batch is made, and the worker's rows are sliced from it.
 #include <algorithm>
 #include <utility>
 
 #include "lockstep/data/pipeline/buffer_pool.h"
+#include "lockstep/data/pipeline/piece_selector.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -54,17 +59,14 @@ class PaddedBatchCursor final : public Cursor {
         pools_(spec_.size(), BufferPool(context.runtime->memory())),
         size_(size),
         options_(std::move(options)),
+        selector_(context.selector),
         input_(std::move(input), context) {}
 
   std::optional<Element> next() override {
     if (error_) std::rethrow_exception(error_);
+    if (selector_ != nullptr) return next_of_share();
     if (after_.base == nullptr) after_ = input_.position();
-    std::vector<Element> rows;
-    while (std::ssize(rows) < size_) {
-      std::optional<Element> element = input_.next();
-      if (!element) break;
-      rows.push_back(std::move(*element));
-    }
+    const std::vector<Element> rows = next_elements(input_, size_);
     if (rows.empty() || (std::ssize(rows) < size_ && options_.drop_remainder)) {
       after_ = input_.position();
       return std::nullopt;
@@ -80,6 +82,9 @@ class PaddedBatchCursor final : public Cursor {
   }
 
   std::int64_t skip(std::int64_t count) override {
+    if (selector_ != nullptr) {
+      return after_piece_ ? Cursor::skip(count) : selector_->skip_batches(count);
+    }
     std::int64_t passed = 0;
     while (passed < count) {
       const std::int64_t rows = input_.skip(size_);
@@ -95,13 +100,31 @@ class PaddedBatchCursor final : public Cursor {
     fail<InternalError>("a cursor without state was asked to save it");
   }
   void restore(PositionReader& state) override { input_.restore(state); }
-  Position position() override { return after_.base == nullptr ? input_.position() : after_; }
+  Position position() override {
+    if (selector_ != nullptr) return after_piece_ ? *after_piece_ : selector_->position();
+    return after_.base == nullptr ? input_.position() : after_;
+  }
 
  private:
+  std::optional<Element> next_of_share() {
+    const std::optional<Position> before = after_piece_;
+    const std::optional<PieceRows> rows = next_piece(*selector_, input_, after_piece_);
+    if (!rows) return std::nullopt;
+    try {
+      Element batch = assembled(rows->elements);
+      batch.piece = rows->piece;
+      return batch;
+    } catch (...) {
+      after_piece_ = before;
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
   Element assembled(std::span<const Element> rows) {
     Element batch;
     for (std::size_t i = 0; i < spec_.size(); ++i) batch.push_back(component(i, rows));
-    batch.sample = rows.front().sample;
+    if (!rows.empty()) batch.sample = rows.front().sample;
     return batch;
   }
 
@@ -155,7 +178,9 @@ class PaddedBatchCursor final : public Cursor {
   std::int64_t size_;
   PaddedBatchOptions options_;
   std::exception_ptr error_;
-  Position after_;  // of the input, after the last batch returned
+  Position after_;                           // of the input, after the last batch returned
+  std::shared_ptr<PieceSelector> selector_;  // null without a share
+  std::optional<Position> after_piece_;      // of its base, after the last batch returned
   Input input_;
 };
 
@@ -185,8 +210,20 @@ class PaddedBatchNode final : public DatasetNode {
     return input / size_ + (input % size_ != 0 && !options_.drop_remainder ? 1 : 0);
   }
   std::string signature() const override { return input_->signature() + ".padded_batch"; }
+  ShareRules share_rules() const override {
+    return {.rows = options_.shapes.empty() ? ShareRules::Rows::OfWhole : ShareRules::Rows::Own,
+            .batch = size_};
+  }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
-    return std::make_unique<PaddedBatchCursor>(input_, context, element_spec(), size_, options_);
+    Context below = context.without_share();
+    std::int64_t size = size_;
+    if (context.slices()) {
+      below.selector = std::make_shared<PieceSelector>(input_, below, *context.share, size_,
+                                                       options_.drop_remainder);
+    } else if (context.share) {
+      size = context.share->rows_of(size_).size();
+    }
+    return std::make_unique<PaddedBatchCursor>(input_, below, element_spec(), size, options_);
   }
 
  private:

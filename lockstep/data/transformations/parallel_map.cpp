@@ -33,6 +33,7 @@ class ParallelMapCursor final : public Cursor {
       : function_(std::move(function)),
         stage_(stage),
         tuner_(*context.runtime, stage, stage.busy_ns, function_->options().parallel, now_ns()),
+        in_order_(function_->options().deterministic || context.ordered),
         span_name_(context.runtime->intern(stage)),
         input_(std::move(input), context) {
     if (!in_order()) context.runtime->in_order = false;
@@ -89,7 +90,7 @@ class ParallelMapCursor final : public Cursor {
   // With deterministic = false, the elements returned so far need not be the first ones of the
   // input. The state is then the input's position up to which all were returned, and the numbers of
   // those returned beyond it.
-  bool has_state() const override { return !in_order(); }
+  bool has_state() const override { return !function_->options().deterministic; }
   void save(PositionWriter& state) const override {
     std::lock_guard lock(mutex_);
     if (started_) {
@@ -109,7 +110,7 @@ class ParallelMapCursor final : public Cursor {
   }
   void restore(PositionReader& state) override {
     input_.restore(state);
-    if (in_order()) return;
+    if (!has_state()) return;
     given_before_ = state.words();
     after_count_ = input_.count();
     for (std::int64_t& number : given_before_) number += after_count_;
@@ -132,7 +133,7 @@ class ParallelMapCursor final : public Cursor {
     std::exception_ptr error;
   };
 
-  bool in_order() const { return function_->options().deterministic; }
+  bool in_order() const { return in_order_; }
 
   std::size_t capacity() const {
     return std::max(kMinSlots, kSlotsPerThread * static_cast<std::size_t>(tuner_.threads()));
@@ -315,6 +316,7 @@ class ParallelMapCursor final : public Cursor {
   std::exception_ptr error_;  // that ended the pass, if it is not in a slot
   bool stopping_ = false;
 
+  bool in_order_;
   const char* span_name_;
   std::optional<RowPlacer> own_;
   RowPlacer* placer_ = nullptr;

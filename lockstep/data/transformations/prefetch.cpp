@@ -171,6 +171,9 @@ class PrefetchNode final : public DatasetNode {
   std::vector<ElementSpec> element_spec() const override { return input_->element_spec(); }
   std::int64_t cardinality() const override { return input_->cardinality(); }
   std::string signature() const override { return input_->signature(); }
+  ShareRules share_rules() const override {
+    return {.rows = ShareRules::Rows::OfInputs, .one_to_one = true};
+  }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<PrefetchCursor>(input_, context, buffer_,
                                             context.runtime->stage(*this));

@@ -112,6 +112,7 @@ class RepeatNode final : public DatasetNode {
   std::string signature() const override {
     return fmt::format("{}.repeat({})", input_->signature(), rounds_);
   }
+  ShareRules share_rules() const override { return {.rows = ShareRules::Rows::OfInputs}; }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<RepeatCursor>(input_, rounds_, context);
   }

@@ -117,6 +117,7 @@ class ShardNode final : public DatasetNode {
     if (of_the_iterator()) return input_->signature() + ".shard";
     return fmt::format("{}.shard({} of {})", input_->signature(), index_, count_);
   }
+  ShareRules share_rules() const override { return {.dealt = ShareRules::Dealt::Others}; }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     if (of_the_iterator()) {
       return std::make_unique<ShardCursor>(input_, context, context.shards, context.shard);
@@ -137,6 +138,21 @@ bool depends_on_shard(const DatasetNode& node) {
   if (shard != nullptr && shard->of_the_iterator()) return true;
   return std::ranges::any_of(node.inputs(),
                              [](const NodePtr& input) { return depends_on_shard(*input); });
+}
+
+std::string cached_part(const Context& context, bool per_shard) {
+  std::string part;
+  if (per_shard && context.shards > 1) {
+    part += fmt::format(".{}-of-{}", context.shard, context.shards);
+  }
+  if (context.files.count > 1) {
+    part += fmt::format(".files-{}-of-{}", context.files.index, context.files.count);
+  }
+  if (context.share) {  // the cached batches are of its size
+    part += fmt::format(".ranks-{}-to-{}-of-{}", context.share->first_rank,
+                        context.share->end_rank - 1, context.share->ranks);
+  }
+  return part;
 }
 
 NodePtr make_shard(NodePtr input, std::int64_t count, std::int64_t index) {

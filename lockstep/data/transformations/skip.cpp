@@ -62,6 +62,9 @@ class SkipNode final : public DatasetNode {
   std::string signature() const override {
     return fmt::format("{}.skip({})", input_->signature(), count_);
   }
+  ShareRules share_rules() const override {
+    return {.rows = ShareRules::Rows::OfInputs, .dealt = ShareRules::Dealt::Others};
+  }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<SkipCursor>(input_, context, count_);
   }

@@ -279,8 +279,11 @@ class SnapshotNode final : public DatasetNode {
   std::vector<ElementSpec> element_spec() const override { return input_->element_spec(); }
   std::int64_t cardinality() const override { return input_->cardinality(); }
   std::string signature() const override { return input_->signature() + ".snapshot"; }
+  ShareRules share_rules() const override {
+    return {.any_batch = false, .dealt = ShareRules::Dealt::Wrong};
+  }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
-    Context whole = context.in_epoch(0);
+    Context whole = context.without_share().in_epoch(0);
     whole.shard = 0;
     whole.shards = 1;
     return std::make_unique<SnapshotCursor>(folder_, context.epoch, Input(input_, whole));

@@ -66,6 +66,9 @@ class TakeNode final : public DatasetNode {
   std::string signature() const override {
     return fmt::format("{}.take({})", input_->signature(), count_);
   }
+  ShareRules share_rules() const override {
+    return {.rows = ShareRules::Rows::OfInputs, .dealt = ShareRules::Dealt::Others};
+  }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<TakeCursor>(input_, context, count_);
   }

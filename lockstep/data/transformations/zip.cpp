@@ -18,6 +18,9 @@ class ZipCursor final : public Cursor {
     std::optional<Element> right = left ? second_.next() : std::nullopt;
     ended_ = !right;
     if (ended_) return std::nullopt;
+    require(left->piece == right->piece,
+            "[zip] workers cannot divide a pair of batches of {} and {} rows: both need as many",
+            left->piece->rows_of_batch, right->piece->rows_of_batch);
     const SampleId sample{.epoch = left->sample.epoch,
                           .number = combine(left->sample.number, right->sample.number),
                           .file = left->sample.file,
@@ -76,6 +79,9 @@ class ZipNode final : public DatasetNode {
   }
   std::string signature() const override {
     return fmt::format("zip({}, {})", first_->signature(), second_->signature());
+  }
+  ShareRules share_rules() const override {
+    return {.rows = ShareRules::Rows::OfInputs, .dealt = ShareRules::Dealt::Wrong};
   }
   std::unique_ptr<Cursor> cursor(const Context& context) const override {
     return std::make_unique<ZipCursor>(first_, second_, context);
