@@ -29,5 +29,6 @@
 #include "lockstep/train/function.h"
 #include "lockstep/train/history.h"
 #include "lockstep/train/model.h"
+#include "lockstep/train/multi_worker.h"
 #include "lockstep/train/strategy.h"
 #include "lockstep/train/train_many.h"

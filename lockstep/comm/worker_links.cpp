@@ -9,7 +9,10 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/gloo/gloo_wire.h"
 #include "lockstep/comm/host_identity.h"
+#include "lockstep/comm/mpi/mpi_wire.h"
+#include "lockstep/comm/remote/remote_group.h"
 
 namespace lockstep {
 namespace {
@@ -31,6 +34,48 @@ class SharedLinks final : public WorkerLinks {
 
  private:
   std::shared_ptr<SharedHost> host_;
+};
+
+// Workers on several hosts, or on one without memory that all can map.
+class RemoteLinks final : public WorkerLinks {
+ public:
+  RemoteLinks(std::shared_ptr<Membership> members, Transport transport,
+              std::span<const std::string> hosts)
+      : members_(std::move(members)), transport_(transport) {
+    const auto mine = hosts.begin() + members_->worker();
+    local_worker_ = static_cast<int>(std::count(hosts.begin(), mine, *mine));
+    local_workers_ = static_cast<int>(std::ranges::count(hosts, *mine));
+  }
+
+  int worker() const override { return members_->worker(); }
+  int workers() const override { return members_->workers(); }
+  std::string transport() const override { return transport_ == Transport::Mpi ? "MPI" : "Gloo"; }
+  int local_worker() const override { return local_worker_; }
+  int local_workers() const override { return local_workers_; }
+  std::unique_ptr<Group> make_group(const WorkerGroupOptions& options) override {
+    return std::make_unique<RemoteGroup>(
+        RemoteGroupOptions{.names = options.names,
+                           .ranks_of_worker = options.ranks_of_worker,
+                           .timeout = options.timeout,
+                           .make_wire = transport_ == Transport::Mpi ? mpi_wires(options.timeout)
+                                                                     : gloo(options.timeout)});
+  }
+
+ private:
+  MakeWire gloo(std::chrono::milliseconds timeout) {
+    return gloo_wires({.store = &members_->store(),
+                       .prefix = fmt::format("gloo/{}", groups_++),
+                       .worker = worker(),
+                       .workers = workers(),
+                       .address = members_->address(),
+                       .timeout = timeout});
+  }
+
+  std::shared_ptr<Membership> members_;
+  Transport transport_;
+  int local_worker_ = 0;
+  int local_workers_ = 1;
+  int groups_ = 0;
 };
 
 // Every member publishes a text under a name; all get all of them, by worker.
@@ -93,7 +138,16 @@ std::unique_ptr<WorkerLinks> make_worker_links(std::shared_ptr<Membership> membe
   }
   require(transport != Transport::SharedMemory, "[cluster] no shared memory between workers: {}",
           why);
-  fail<UsageError>("[cluster] {}", why);
+  if (transport == Transport::Auto) transport = Transport::Gloo;
+  if (transport == Transport::Mpi) {
+    const MpiPlace place = mpi_place();
+    require(
+        place.worker == members.worker() && place.workers == members.workers(),
+        "[cluster] this is worker {} of {}, but process {} of {} for MPI: start the workers with "
+        "mpirun, or use another transport",
+        members.worker(), members.workers(), place.worker, place.workers);
+  }
+  return std::make_unique<RemoteLinks>(std::move(membership), transport, hosts);
 }
 
 }  // namespace lockstep

@@ -37,7 +37,8 @@ class WorkerLinks {
 };
 
 // What carries bytes between workers. Auto: shared memory where all workers are on one host and can
-// map the same memory, else Gloo.
+// map the same memory, else Gloo. Gloo and MPI carry plain bytes: whoever can read the network can
+// read them.
 enum class Transport { Auto, SharedMemory, Gloo, Mpi };
 
 // Processes of one host that already share memory.

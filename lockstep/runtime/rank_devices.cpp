@@ -29,13 +29,15 @@ int cpu_index(const std::string& name) {
   return index;
 }
 
-RankDevices make_cpus(const std::vector<std::string>& names, int count) {
+RankDevices make_cpus(const std::vector<std::string>& names, int count,
+                      const std::vector<int>& cores) {
   for (const std::string& name : names) {
     require(cpu_index(name) < count,
             "[strategy] there is no device {}: the cores are split into {} logical devices", name,
             count);
   }
-  std::vector<std::unique_ptr<CpuDevice>> all = make_cpu_devices(count);
+  std::vector<std::unique_ptr<CpuDevice>> all =
+      cores.empty() ? make_cpu_devices(count) : make_cpu_devices(count, cores);
   RankDevices made;
   made.caller_runs_first =
       all[static_cast<std::size_t>(cpu_index(names.front()))]->cores().size() == 1;
@@ -64,11 +66,12 @@ int logical_cpus_for(const std::vector<std::string>& names) {
   return count;
 }
 
-RankDevices make_rank_devices(const std::vector<std::string>& names, int logical_cpus) {
+RankDevices make_rank_devices(const std::vector<std::string>& names, int logical_cpus,
+                              const std::vector<int>& cores) {
   require(std::set(names.begin(), names.end()).size() == names.size(),
           "[strategy] a device is named twice in {}", fmt::join(names, ", "));
   if (std::ranges::any_of(names, names_cuda)) return make_gpus(names);
-  return make_cpus(names, logical_cpus > 0 ? logical_cpus : logical_cpus_for(names));
+  return make_cpus(names, logical_cpus > 0 ? logical_cpus : logical_cpus_for(names), cores);
 }
 
 }  // namespace lockstep

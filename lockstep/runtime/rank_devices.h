@@ -22,7 +22,9 @@ struct RankDevices {
 // Devices by name: "cpu:0", "cpu:1", or "cuda:0", "cuda:1", or "cuda:0/0", "cuda:0/1". The cores
 // are split into `logical_cpus` devices (0: one more than the highest number that is named).
 // UsageError where a name is unknown, or stands twice, or where CPUs and GPUs are mixed.
-RankDevices make_rank_devices(const std::vector<std::string>& names, int logical_cpus);
+// `cores`: those that this process uses; empty: all that it may.
+RankDevices make_rank_devices(const std::vector<std::string>& names, int logical_cpus,
+                              const std::vector<int>& cores = {});
 
 // Into how many logical devices the cores are split when these are named: one more than the highest
 // number; 0 for GPUs. UsageError for names of anything else.

@@ -53,7 +53,7 @@ World::World(const WorldOptions& options)
       buckets_(options.buckets) {
   const std::vector<std::string> names =
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
-  add_devices(make_rank_devices(names, options.logical_cpus));
+  add_devices(make_rank_devices(names, options.logical_cpus, options.cores));
   meet(options);
   if (size() > 1) add_groups(options);
   if (threaded_) start_threads();

@@ -34,7 +34,8 @@ struct WorldOptions {
   std::vector<std::string> devices = {};
   // Into how many logical devices the cores are split; 0: as many as the names need.
   int logical_cpus = 0;
-  BucketSizes buckets = {};  // of gradients; 0: chosen by measuring
+  std::vector<int> cores = {};  // which of them; empty: all that this process may use
+  BucketSizes buckets = {};     // of gradients; 0: chosen by measuring
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   CudaKernelOptions cuda = {};  // of GPUs
   // Of a job of several workers. All make their worlds in the same order.

@@ -56,6 +56,7 @@ class FitRun {
   // Evaluates one validation batch, so that unusable data is rejected before the first step.
   void check_validation();
 
+  IteratorOptions iterator_options(std::uint64_t pass) const;
   void open_pass(std::uint64_t pass);
   void start_next_pass();
   // Keeps the pipeline's report; called at the end of a pass or of fit.

@@ -31,13 +31,19 @@ bool FitRun::run_steps() {
   return finished && history_.failure.empty();
 }
 
+IteratorOptions FitRun::iterator_options(std::uint64_t pass) const {
+  return {.epoch = pass,
+          .share = data_.share,
+          .memory = session_.batch_memory(),
+          .recorder = &session_.recorder()};
+}
+
 void FitRun::open_pass(std::uint64_t pass) {
   if (next_iterator_ != nullptr && next_pass_ == pass) {
     iterator_ = std::move(next_iterator_);
     return;
   }
-  iterator_ = batches_.iterator(
-      {.epoch = pass, .memory = session_.batch_memory(), .recorder = &session_.recorder()});
+  iterator_ = batches_.iterator(iterator_options(pass));
 }
 
 // Produces the first batches of the next pass while the last ones of this pass, which are already
@@ -46,8 +52,7 @@ void FitRun::start_next_pass() {
   const bool is_last = !options_.steps_per_epoch && at_.epoch + 1 >= options_.epochs;
   if (next_iterator_ != nullptr || is_last || !iterator_->all_made()) return;
   next_pass_ = at_.pass + 1;
-  next_iterator_ = batches_.iterator(
-      {.epoch = next_pass_, .memory = session_.batch_memory(), .recorder = &session_.recorder()});
+  next_iterator_ = batches_.iterator(iterator_options(next_pass_));
   next_iterator_->start();
 }
 

@@ -10,6 +10,8 @@ struct WorkerBatches {
   // Whether each batch holds only the rows of this worker; otherwise those of all workers, who then
   // read the same.
   bool own_rows_only = false;
+  // What this worker's iterators read; none: everything.
+  std::optional<WorkerShare> share = {};
 
   // What a worker whose samples are used up goes on with while others still have some.
   Element without_rows() const {

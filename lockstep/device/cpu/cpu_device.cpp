@@ -145,8 +145,11 @@ std::vector<int> available_cores() {
 }
 
 std::vector<std::unique_ptr<CpuDevice>> make_cpu_devices(int count) {
+  return make_cpu_devices(count, available_cores());
+}
+
+std::vector<std::unique_ptr<CpuDevice>> make_cpu_devices(int count, const std::vector<int>& cores) {
   require(count > 0, "[device] {} CPU devices were requested; request at least one", count);
-  const std::vector<int> cores = available_cores();
   const auto total = static_cast<std::int64_t>(cores.size());
   std::vector<std::unique_ptr<CpuDevice>> devices;
   for (std::int64_t i = 0; i < count; ++i) {

@@ -42,6 +42,8 @@ std::vector<int> available_cores();
 // `count` logical devices that divide the cores as evenly as possible. With more devices than
 // cores, several devices share a core.
 std::vector<std::unique_ptr<CpuDevice>> make_cpu_devices(int count);
+// The same for some of the cores.
+std::vector<std::unique_ptr<CpuDevice>> make_cpu_devices(int count, const std::vector<int>& cores);
 
 // The whole machine as one device, for tensors that belong to no replica: batches, checkpoints.
 Device& host();

@@ -1,0 +1,121 @@
+#include "lockstep/cluster/join.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <fstream>
+#include <mutex>
+#include <set>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+// Which workers have gone.
+class Departures {
+ public:
+  void note(const ControlEvent& event) {
+    const std::lock_guard lock(mutex_);
+    if (event.kind == ControlEventKind::Left) left_.insert(event.worker);
+    if (event.kind == ControlEventKind::Failed || event.kind == ControlEventKind::Lost) {
+      failed_ = true;
+    }
+    changed_.notify_all();
+  }
+  // Until so many have left, or one has failed.
+  void await(std::size_t workers, std::chrono::milliseconds at_most) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, at_most, [&] { return failed_ || left_.size() >= workers; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<int> left_;
+  bool failed_ = false;
+};
+
+// A worker, and the server where it serves.
+struct Joined {
+  std::shared_ptr<Departures> departures = std::make_shared<Departures>();
+  std::unique_ptr<ControlServer> server;
+  std::unique_ptr<ControlClient> client;
+  std::chrono::milliseconds patience{0};
+
+  ~Joined() {
+    if (client == nullptr || server == nullptr) return;
+    const auto workers = static_cast<std::size_t>(client->workers());
+    client.reset();
+    departures->await(workers, patience);
+  }
+};
+
+// Reads to the end of a descriptor, or to the end of its first line, and closes it.
+std::string read_line(int fd) {
+  std::string text;
+  std::array<char, 256> part{};
+  for (;;) {
+    const ssize_t got = read(fd, part.data(), part.size());
+    if (got < 0 && errno == EINTR) continue;
+    require(got >= 0, "[cluster] LOCKSTEP_SECRET_FD={}: {}", fd, std::strerror(errno));
+    if (got == 0) break;
+    text.append(part.data(), static_cast<std::size_t>(got));
+    if (text.find('\n') != std::string::npos) break;
+  }
+  close(fd);
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+std::shared_ptr<ControlClient> join(const ClusterSpec& spec, const JoinOptions& options) {
+  const auto joined = std::make_shared<Joined>();
+  joined->patience = options.heartbeat_timeout;
+  std::string address = spec.control_address;
+  if (spec.serves_control) {
+    joined->server = std::make_unique<ControlServer>(ControlServerOptions{
+        .address = address,
+        .workers = spec.workers,
+        .secret = options.secret,
+        .tls = options.tls,
+        .heartbeat_timeout = options.heartbeat_timeout,
+        .join_timeout = options.join_timeout,
+        .progress_timeout = options.progress_timeout,
+        .on_event = [departures = joined->departures](const ControlEvent& event) {
+          departures->note(event);
+        }});
+    address = joined->server->address();
+  }
+  joined->client =
+      std::make_unique<ControlClient>(ControlClientOptions{.address = address,
+                                                           .worker = spec.worker,
+                                                           .workers = spec.workers,
+                                                           .secret = options.secret,
+                                                           .tls = options.tls,
+                                                           .join_timeout = options.join_timeout});
+  return {joined, joined->client.get()};
+}
+
+std::string job_secret(const Environment& environment) {
+  if (const auto fd = environment.find_number("LOCKSTEP_SECRET_FD", 0, 1 << 20)) {
+    const std::string secret = read_line(*fd);
+    require(!secret.empty(), "[cluster] LOCKSTEP_SECRET_FD={}: there is no secret to read", *fd);
+    return secret;
+  }
+  const auto name = environment.find("LOCKSTEP_SECRET_FILE");
+  if (!name) return {};
+  std::ifstream file(*name);
+  std::string secret;
+  std::getline(file, secret);
+  require(!secret.empty(),
+          "[cluster] LOCKSTEP_SECRET_FILE={}: there is no secret to read; write it into "
+          "the first line of this file on every host",
+          *name);
+  return secret;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// MultiWorkerMirroredStrategy: one model on the devices of several processes, on one host or many.
+// Every worker runs the same program; how it was started says which one it is (resolvers.h).
+//
+//   ls::MultiWorkerMirroredStrategy strategy;
+//   model.compile({.strategy = strategy, .optimizer = ls::Adam(), .loss = …});
+//
+// All workers call fit, evaluate, predict, save and the functions of a strategy, in the same order.
+// The chief, worker 0, writes files and shows progress.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/cluster/cluster_resolver.h"
+#include "lockstep/comm/worker_links.h"
+#include "lockstep/train/strategy.h"
+
+namespace lockstep {
+
+struct MultiWorkerOptions {
+  // Finds this process's place in the job; none: default_resolver(), which knows the launchers.
+  std::shared_ptr<const ClusterResolver> resolver = {};
+  // Of this worker, one replica each: "cpu:0", "cpu:1" split its cores. None: its share of the GPUs
+  // of its host; without GPUs, one replica on its share of the cores.
+  std::vector<std::string> devices = {};
+  // What carries bytes between the workers.
+  Transport transport = Transport::Auto;
+  // As in MirroredOptions.
+  Balance balance = Balance::Even;
+  BucketSizes buckets = {};
+  std::int64_t check_replicas_every = 0;
+  CudaKernelOptions cuda = {};
+  // How long a replica waits for another before it fails.
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  // After how long a silent worker counts as failed, and after how long one that makes no progress
+  // while others wait for it. They are the chief's, unless a launcher serves the control plane.
+  std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
+  std::chrono::milliseconds progress_timeout = std::chrono::seconds(60);
+  // How long workers wait for one another at the start.
+  std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
+};
+
+struct MultiWorkerMirroredStrategy : Strategy {
+  // Collective: returns when all workers have made theirs. One per process.
+  explicit MultiWorkerMirroredStrategy(MultiWorkerOptions options = {});
+};
+
+}  // namespace lockstep
