@@ -176,7 +176,7 @@ TEST(Control, AWorkerThatDoesNotJoinIsNamed) {
   ControlServer server(server_options(3));
   on_threads(2, [&](int i) {
     ControlClientOptions options = client_options(server.address(), i * 2);
-    options.join_timeout = milliseconds(300);
+    options.join_timeout = seconds(1);
     // Whichever gives up first is missing for the other.
     expect_contains(error_of<CommError>([&] { ControlClient client(options); }),
                     {"generation 1 of 3 workers was not complete", "worker 1"});

@@ -101,7 +101,7 @@ class ControlProcess : public testing::Test {
     error_of<CommError>([&] { client->store().get("nothing", time); });
   }
 
-  milliseconds timeout{1000};
+  milliseconds timeout{2000};
   Events events;
   Failures failures;
   std::optional<ControlServer> server;
@@ -145,7 +145,7 @@ TEST_F(ControlProcess, AWorkerThatIsStoppedForLongIsNamedSilent) {
   const Failure failure = failures.wait();
   child->signal(SIGCONT);
   EXPECT_EQ(failure.rank, 1);
-  expect_contains(failure.message, {"worker 1 (", "has been silent for 1.", "it was last in"});
+  expect_contains(failure.message, {"worker 1 (", "has been silent for 2.", "it was last in"});
 }
 
 TEST_F(ControlProcess, AWorkerThatIsStoppedForAMomentGoesOn) {
@@ -166,7 +166,7 @@ TEST_F(ControlProcess, AWorkerThatIsStoppedForAMomentGoesOn) {
   int workers = 0;
   if (std::sscanf(what, "%d %d", &pipe, &workers) != 2) std::_Exit(1);
   ControlServerOptions options = server_options(workers);
-  options.heartbeat_timeout = milliseconds(workers == 1 ? 500 : 60'000);
+  options.heartbeat_timeout = milliseconds(workers == 1 ? 1000 : 60'000);
   const ControlServer server(options);
   const std::string address = server.address() + "\n";
   if (write(pipe, address.data(), address.size()) < 0) std::_Exit(1);

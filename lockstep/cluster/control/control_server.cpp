@@ -46,7 +46,8 @@ ControlStateOptions state_options(const ControlServerOptions& options) {
           .heartbeat_timeout = options.heartbeat_timeout,
           .join_timeout = options.join_timeout,
           .progress_timeout = options.progress_timeout,
-          .handshake_timeout = std::max(options.heartbeat_timeout, std::chrono::milliseconds(100))};
+          .handshake_timeout = std::max<std::chrono::milliseconds>(options.heartbeat_timeout,
+                                                                   std::chrono::seconds(5))};
 }
 
 }  // namespace
