@@ -110,15 +110,19 @@ TEST(LaunchFailure, TellsTheFirstCauseAndKeepsWhatFollowsInTheLogs) {
 TEST(LaunchFailure, RepeatsTheLastErrorsIfTheyAreOutOfSight) {
   const Program program;
   make_pipes(program, 2);
-  const Outcome outcome = program.run(
-      "launch --workers 2 -- sh -c '"
-      "if [ $LOCKSTEP_WORKER = 1 ]; then echo cause >&2; echo go >ready-1; read a <ready-0; exit "
-      "3; "
-      "fi; read a <ready-1; i=0; while [ $i -lt 100 ]; do echo noise >&2; i=$((i+1)); done; "
-      "echo go >ready-0; exec sleep 1000'");
-  EXPECT_EQ(outcome.code, 3);
-  EXPECT_NE(outcome.err.find("ended with exit code 3\n    cause\n"), std::string::npos)
-      << outcome.err;
+  RunningProgram launch(program,
+                        launch_words({"--workers", "2"},
+                                     "if [ $LOCKSTEP_WORKER = 1 ]; then echo cause >&2; echo said; "
+                                     "read a <ready-1; exit 3; fi; read a <ready-0; i=0; "
+                                     "while [ $i -lt 100 ]; do echo noise $i; i=$((i+1)); done; "
+                                     "exec sleep 1000"));
+  ASSERT_TRUE(launch.wait_for("[1] said"));
+  std::ofstream(program.folder() / "ready-0") << "go\n";
+  ASSERT_TRUE(launch.wait_for("noise 99"));
+  std::ofstream(program.folder() / "ready-1") << "go\n";
+  EXPECT_EQ(launch.wait(), 3);
+  const std::string errors = program.text(".err");
+  EXPECT_NE(errors.find("ended with exit code 3\n    cause\n"), std::string::npos) << errors;
 }
 
 TEST(LaunchFailure, KillsWhoDoesNotEndWithinTheGrace) {
