@@ -13,6 +13,7 @@
 #include "lockstep/data/pipeline/buffer_pool.h"
 #include "lockstep/data/pipeline/piece_selector.h"
 #include "lockstep/data/pipeline/row_placer.h"
+#include "lockstep/data/pipeline/share_rules.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -220,7 +221,7 @@ class BatchNode final : public DatasetNode {
     const WorkerShare& share = *context.share;
     Context below = context.without_share();
     if (!context.slices()) {
-      const std::int64_t own = size_to_fill(share.rows_of(size_).size());
+      const std::int64_t own = size_to_fill(own_batch_rows(share, size_));
       return std::make_unique<BatchCursor>(input_, below, spec_of(own), own, options_,
                                            std::nullopt);
     }
