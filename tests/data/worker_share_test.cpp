@@ -235,6 +235,28 @@ TEST_F(WorkerShares, AnyNumberOfWorkersContinuesFromThePositionOfAnyWorker) {
   }
 }
 
+TEST_F(WorkerShares, ContinueWhatShardsBegan) {
+  for (const bool mapped : {false, true}) {
+    Dataset dataset = table(23).shard();
+    if (mapped) dataset = dataset.map(add_seven, {.parallel = 2});
+    dataset = dataset.batch(6);
+    std::vector<std::string> positions;
+    for (std::int64_t shard = 0; shard < 3; ++shard) {
+      const auto iterator = dataset.iterator({.shard = shard, .shards = 3});
+      if (shard == 1) iterator->next();
+      positions.push_back(iterator->save());
+    }
+    const std::string position = reshard(positions, 1)[0];
+    const auto one = dataset.iterator();
+    one->restore(position);
+    const std::vector<Element> batches = rest_of(*one);
+    EXPECT_EQ(batches.size(), 3u);
+    const auto workers = iterators_of(dataset, shares_of(4, 1, kData));
+    for (const auto& worker : workers) worker->restore(position);
+    expect_pieces(workers, batches);
+  }
+}
+
 TEST_F(WorkerShares, NextIntoWritesTheWorkersRows) {
   for (const Dataset& dataset : {table(23).shuffle({.seed = 1}).batch(7),
                                  table(23).map(add_seven, {.parallel = 2}).batch(7).prefetch(2)}) {

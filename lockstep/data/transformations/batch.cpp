@@ -138,7 +138,19 @@ class BatchCursor final : public Cursor {
     if (selector_ != nullptr) return stacked_piece();
     const std::vector<Element> rows = next_elements(input_, size_);
     if (rows.empty() || (std::ssize(rows) < size_ && options_.drop_remainder)) return std::nullopt;
+    if (share_) return stacked_own(rows);
     return stacked(rows);
+  }
+
+  // A table whose position was resharded gives elements.
+  Element stacked_own(std::span<const Element> rows) {
+    const BatchPiece piece{.rows_of_batch = std::ssize(rows),
+                           .rows = share_->rows_of(std::ssize(rows))};
+    const std::span<const Element> own = rows.subspan(static_cast<std::size_t>(piece.rows.begin),
+                                                      static_cast<std::size_t>(piece.rows.size()));
+    Element batch = own.empty() ? copied({}) : stacked(own);
+    batch.piece = piece;
+    return batch;
   }
 
   std::optional<Element> stacked_piece() {
