@@ -28,8 +28,10 @@ struct DatasetOptions {
 };
 
 // The share of one of several workers in an epoch. The last batch() or padded_batch() of the data
-// set has the global batch size. Its n rows are split over all ranks in pieces of ceil(n / ranks),
-// the last ones shorter or empty; a worker gets the pieces of its ranks, [first_rank, end_rank).
+// set has the global batch size. With Data, its n rows are split over all ranks in pieces of
+// ceil(n / ranks), the last ones shorter or empty; a worker gets the pieces of its ranks,
+// [first_rank, end_rank), as one element, with 0 rows if they are empty. With File and Off, a
+// worker makes batches of its own, whose sizes add up to the global one over all workers.
 struct WorkerShare {
   int worker = 0;
   int workers = 1;

@@ -18,6 +18,14 @@ constexpr AutoShardPolicy kData = AutoShardPolicy::Data;
 struct Named {
   std::string name;
   Dataset dataset;
+  bool ordered = true;
+
+  // One worker that sees everything; with a share, stages keep the order that they need not keep
+  // otherwise.
+  std::unique_ptr<Iterator> one_worker(std::uint64_t epoch = 0) const {
+    if (ordered) return dataset.iterator(epoch);
+    return dataset.iterator({.epoch = epoch, .share = WorkerShare{.policy = kData}});
+  }
 };
 
 Dataset table(std::int64_t count) {
@@ -121,7 +129,7 @@ std::vector<Named> pipelines(std::int64_t count, std::int64_t batch,
       {"table, random map",
        rows.repeat(2).map(random, {.spec = spec, .parallel = 2, .seed = 5}).batch(batch)},
       {"table, unordered map",
-       rows.map(add_seven, {.parallel = 3, .deterministic = false}).batch(batch)},
+       rows.map(add_seven, {.parallel = 3, .deterministic = false}).batch(batch), false},
       {"table, maps, take", rows.map(add_seven, {.parallel = 2}).take(9).batch(batch)},
       {"range", range.batch(batch)},
       {"range, drop", range.map(add_seven).batch(batch, {.drop_remainder = true})},
@@ -130,10 +138,12 @@ std::vector<Named> pipelines(std::int64_t count, std::int64_t batch,
       {"range, element shuffle", range.shuffle(4, {.seed = 8}).map(add_seven).batch(batch)},
       {"range, cache", range.map(add_seven).cache().batch(batch)},
       {"range, zip", range.zip(Dataset::range(17).map(add_seven)).batch(batch)},
-      {"range, interleave", range
-                                .interleave([](const Element&) { return Dataset::range(2); },
-                                            {.parallel = 2, .deterministic = false})
-                                .batch(batch)},
+      {"range, interleave",
+       range
+           .interleave([](const Element&) { return Dataset::range(2); },
+                       {.parallel = 2, .deterministic = false})
+           .batch(batch),
+       false},
       {"generator", generated(count).batch(batch)},
       {"generator, map", generated(count).map(add_seven, {.parallel = 2}).batch(batch)},
       {"csv", csv.batch(batch)},
@@ -173,11 +183,11 @@ class WorkerShares : public ::testing::Test {
 };
 
 TEST_F(WorkerShares, GiveTheRowsOfTheBatchesOfOneWorker) {
-  for (const auto [count, batch] :
+  for (const auto& [count, batch] :
        {std::pair<std::int64_t, std::int64_t>{23, 8}, {12, 4}, {7, 5}, {13, 1}, {1, 6}, {19, 7}}) {
     for (const Named& named : of(count, batch)) {
       for (const std::uint64_t epoch : {0, 2}) {
-        const std::vector<Element> batches = all_of(named.dataset, epoch);
+        const std::vector<Element> batches = rest_of(*named.one_worker(epoch));
         for (int workers = 1; workers <= 5; ++workers) {
           for (const int ranks : {1, 2}) {
             SCOPED_TRACE(fmt::format("{}: {} samples in batches of {}, epoch {}, {} workers of {}",
@@ -194,7 +204,7 @@ TEST_F(WorkerShares, GiveTheRowsOfTheBatchesOfOneWorker) {
 
 TEST_F(WorkerShares, AnyNumberOfWorkersContinuesFromThePositionOfAnyWorker) {
   for (const Named& named : of(23, 5)) {
-    const std::vector<Element> batches = all_of(named.dataset, 1);
+    const std::vector<Element> batches = rest_of(*named.one_worker(1));
     for (std::size_t k = 0; k <= batches.size(); ++k) {
       const std::vector<WorkerShare> three = shares_of(3, 1 + static_cast<int>(k % 2), kData);
       const auto first = named.dataset.iterator({.epoch = 1, .share = three[1 + k % 2]});
@@ -203,7 +213,7 @@ TEST_F(WorkerShares, AnyNumberOfWorkersContinuesFromThePositionOfAnyWorker) {
       const IteratorState state = first->save_state();
       SCOPED_TRACE(fmt::format("{}: after {} of {} batches", named.name, k, batches.size()));
       const std::span<const Element> rest = std::span(batches).subspan(k);
-      const auto alone = named.dataset.iterator();
+      const auto alone = named.one_worker();
       alone->restore(position);
       ASSERT_TRUE(same_elements(rest_of(*alone), rest));
       const auto two = iterators_of(named.dataset, shares_of(2, 2, kData));
@@ -222,6 +232,28 @@ TEST_F(WorkerShares, AnyNumberOfWorkersContinuesFromThePositionOfAnyWorker) {
       expect_pieces(five, rest.subspan(some));
       if (HasFatalFailure()) return;
     }
+  }
+}
+
+TEST_F(WorkerShares, ContinueWhatShardsBegan) {
+  for (const bool mapped : {false, true}) {
+    Dataset dataset = table(23).shard();
+    if (mapped) dataset = dataset.map(add_seven, {.parallel = 2});
+    dataset = dataset.batch(6);
+    std::vector<std::string> positions;
+    for (std::int64_t shard = 0; shard < 3; ++shard) {
+      const auto iterator = dataset.iterator({.shard = shard, .shards = 3});
+      if (shard == 1) iterator->next();
+      positions.push_back(iterator->save());
+    }
+    const std::string position = reshard(positions, 1)[0];
+    const auto one = dataset.iterator();
+    one->restore(position);
+    const std::vector<Element> batches = rest_of(*one);
+    EXPECT_EQ(batches.size(), 3u);
+    const auto workers = iterators_of(dataset, shares_of(4, 1, kData));
+    for (const auto& worker : workers) worker->restore(position);
+    expect_pieces(workers, batches);
   }
 }
 

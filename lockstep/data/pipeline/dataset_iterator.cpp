@@ -114,7 +114,7 @@ DatasetIterator::DatasetIterator(NodePtr node, Budget budget,
 }
 
 void DatasetIterator::apply(const WorkerShare& share) {
-  require(share.policy != AutoShardPolicy::Auto, "the policy of a share was not resolved");
+  ensure(share.policy != AutoShardPolicy::Auto, "the policy of a share was not resolved");
   context_.share = share;
   context_.ordered = share.policy == AutoShardPolicy::Data;
   if (share.policy != AutoShardPolicy::File) return;

@@ -22,6 +22,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/data/pipeline/node.h"
 
 namespace lockstep {
@@ -98,7 +99,9 @@ class SelectCursor final : public Cursor {
   std::optional<Element> next() override { return selector_->next_element(); }
   // The batch knows its position from the selector.
   bool has_state() const override { return false; }
-  void save(PositionWriter&) const override {}
+  void save(PositionWriter&) const override {
+    fail<InternalError>("a cursor without state was asked to save it");
+  }
   void restore(PositionReader& state) override { selector_->restore(state); }
   Position position() override { return {}; }
 

@@ -133,9 +133,8 @@ std::vector<std::int64_t> last_batches(const DatasetNode& node) {
 }
 
 bool has_rows_for_every_rank(const DatasetNode& node, const WorkerShare& share) {
-  return std::ranges::all_of(last_batches(node), [&](std::int64_t size) {
-    return evenly_split_range(size, share.ranks, share.ranks - 1, share.ranks).size() > 0;
-  });
+  return std::ranges::all_of(last_batches(node),
+                             [&](std::int64_t size) { return size >= share.ranks; });
 }
 
 // With File and Off each worker makes batches of its own.
@@ -145,7 +144,7 @@ void check_batches(const DatasetNode& node, const WorkerShare& share) {
             "[shard] with the policy {} each worker makes smaller batches, but the batches of {} "
             "are not made by batch(): call batch() last, or use AutoShardPolicy::Data",
             name_of(share.policy), node.name());
-    require(share.rows_of(size).size() > 0,
+    require(own_batch_rows(share, size) > 0,
             "[shard] a batch of {} rows has none for worker {} of {} ({} ranks), so the policy {} "
             "would lose its samples: make batches of at least {} rows, or use "
             "AutoShardPolicy::Data",
@@ -187,6 +186,13 @@ WorkerShare resolved(const DatasetNode& node, WorkerShare share, AutoShardPolicy
     check_batches(node, share);
   }
   return share;
+}
+
+std::int64_t own_batch_rows(const WorkerShare& share, std::int64_t n) {
+  const auto begin = [&](int rank) {
+    return n / share.ranks * rank + (n % share.ranks * rank + share.ranks - 1) / share.ranks;
+  };
+  return begin(share.end_rank) - begin(share.first_rank);
 }
 
 std::unique_ptr<Cursor> cursor_of_share(const DatasetNode& node, const Context& context) {

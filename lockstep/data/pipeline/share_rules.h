@@ -14,6 +14,10 @@ namespace lockstep {
 // `chosen` replaces Auto. UsageError if the share is invalid or the policy cannot be followed.
 WorkerShare resolved(const DatasetNode& node, WorkerShare share, AutoShardPolicy chosen);
 
+// The rows of the batches that a worker makes itself, with the policies File and Off, where the
+// global batch has n: split over the ranks so that no two differ by more than one row.
+std::int64_t own_batch_rows(const WorkerShare& share, std::int64_t n);
+
 // The node's cursor in this context: it gives the worker's rows where a share asks for them.
 std::unique_ptr<Cursor> cursor_of_share(const DatasetNode& node, const Context& context);
 

@@ -13,6 +13,7 @@
 #include "lockstep/data/pipeline/buffer_pool.h"
 #include "lockstep/data/pipeline/piece_selector.h"
 #include "lockstep/data/pipeline/row_placer.h"
+#include "lockstep/data/pipeline/share_rules.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -137,7 +138,19 @@ class BatchCursor final : public Cursor {
     if (selector_ != nullptr) return stacked_piece();
     const std::vector<Element> rows = next_elements(input_, size_);
     if (rows.empty() || (std::ssize(rows) < size_ && options_.drop_remainder)) return std::nullopt;
+    if (share_) return stacked_own(rows);
     return stacked(rows);
+  }
+
+  // A table whose position was resharded gives elements.
+  Element stacked_own(std::span<const Element> rows) {
+    const BatchPiece piece{.rows_of_batch = std::ssize(rows),
+                           .rows = share_->rows_of(std::ssize(rows))};
+    const std::span<const Element> own = rows.subspan(static_cast<std::size_t>(piece.rows.begin),
+                                                      static_cast<std::size_t>(piece.rows.size()));
+    Element batch = own.empty() ? copied({}) : stacked(own);
+    batch.piece = piece;
+    return batch;
   }
 
   std::optional<Element> stacked_piece() {
@@ -220,7 +233,7 @@ class BatchNode final : public DatasetNode {
     const WorkerShare& share = *context.share;
     Context below = context.without_share();
     if (!context.slices()) {
-      const std::int64_t own = size_to_fill(share.rows_of(size_).size());
+      const std::int64_t own = size_to_fill(own_batch_rows(share, size_));
       return std::make_unique<BatchCursor>(input_, below, spec_of(own), own, options_,
                                            std::nullopt);
     }

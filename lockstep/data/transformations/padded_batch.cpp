@@ -12,6 +12,7 @@
 
 #include "lockstep/data/pipeline/buffer_pool.h"
 #include "lockstep/data/pipeline/piece_selector.h"
+#include "lockstep/data/pipeline/share_rules.h"
 #include "lockstep/data/transformations.h"
 
 namespace lockstep {
@@ -221,7 +222,7 @@ class PaddedBatchNode final : public DatasetNode {
       below.selector = std::make_shared<PieceSelector>(input_, below, *context.share, size_,
                                                        options_.drop_remainder);
     } else if (context.share) {
-      size = context.share->rows_of(size_).size();
+      size = own_batch_rows(*context.share, size_);
     }
     return std::make_unique<PaddedBatchCursor>(input_, below, element_spec(), size, options_);
   }
