@@ -23,6 +23,17 @@ if("DNNL::dnnl" IN_LIST kernel_links)
   set(LOCKSTEP_NEEDS_ONEDNN ON)
 endif()
 
+get_target_property(comm_links lockstep_comm LINK_LIBRARIES)
+foreach(wire IN ITEMS GLOO MPI)
+  set(LOCKSTEP_NEEDS_${wire} OFF)
+endforeach()
+if("gloo" IN_LIST comm_links)
+  set(LOCKSTEP_NEEDS_GLOO ON)
+endif()
+if("MPI::MPI_CXX" IN_LIST comm_links)
+  set(LOCKSTEP_NEEDS_MPI ON)
+endif()
+
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Lockstep)
 install(EXPORT LockstepTargets NAMESPACE Lockstep:: DESTINATION ${package_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/LockstepConfig.cmake.in
