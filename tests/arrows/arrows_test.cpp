@@ -127,6 +127,14 @@ TEST(Arrows, ALayerKnowsNeitherDevicesNorBackends) {
   }
 }
 
+TEST(Arrows, OnlyCommKnowsHowBytesGetToOtherWorkers) {
+  const Table table = parse_table(kSmallTable);
+  for (const std::string header : {"<gloo/context.h>", "<mpi.h>"}) {
+    EXPECT_EQ(violations(table, "lockstep/data/a.cpp", "#include " + header).size(), 1u);
+    EXPECT_TRUE(violations(table, "lockstep/comm/gloo/a.cpp", "#include " + header).empty());
+  }
+}
+
 TEST(Arrows, OnlyTheProgramUsesTheTerminalAndTheEnvironment) {
   const Table table = parse_table(kSmallTable);
   for (const char* line :

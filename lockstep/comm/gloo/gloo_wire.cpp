@@ -8,6 +8,8 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -21,6 +23,29 @@ using namespace std::chrono_literals;
 
 constexpr std::chrono::milliseconds kGlooForever = 24h * 365;
 constexpr std::chrono::milliseconds kGlooTick = 100ms;
+
+// Gloo writes to sockets in a way that ends the process by SIGPIPE if the other end is closed.
+// While this lives, this thread and those that it starts get an error instead.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&sigpipe_);
+    sigaddset(&sigpipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
+  }
+  ~NoSigpipe() {
+    if (sigismember(&before_, SIGPIPE) == 1) return;
+    const timespec at_once{};
+    sigtimedwait(&sigpipe_, nullptr, &at_once);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t sigpipe_;
+  sigset_t before_;
+};
 
 // Gloo's view of our store.
 class GlooStore final : public gloo::rendezvous::Store {
@@ -120,6 +145,7 @@ class GlooTransfer final : public Transfer {
       : waits_(waits), buffer_(std::move(buffer)), peer_(peer), sends_(sends) {}
 
   void begin(std::uint64_t tag) {
+    const NoSigpipe no_sigpipe;
     guarded([&] { sends_ ? buffer_->send(peer_, tag) : buffer_->recv(peer_, tag); });
   }
   bool await() override {
@@ -157,6 +183,7 @@ class GlooWire final : public Wire {
   GlooWire(const GlooOptions& options, const std::string& prefix)
       : context_(options.worker, options.workers) {
     await_workers(options, prefix);
+    const NoSigpipe no_sigpipe;
     try {
       gloo::transport::tcp::attr attributes;
       attributes.hostname = options.address;

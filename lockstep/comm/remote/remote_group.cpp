@@ -212,12 +212,21 @@ void RemoteGroup::Parts::say_hello(Connection& made) {
   made.mails.send({.kind = MailKind::Hello, .digest = digest}, {}, others, look);
   for (const int worker : others) {
     waiting_for = worker;
+    made.mails.await(worker, look);
+  }
+  for (const int worker : others) {
     const MailHead& mail = made.mails.await(worker, look);
-    require(mail.kind == MailKind::Hello && mail.digest == digest,
-            "[comm] workers {} and {} make different groups: the names of the ranks and the number "
-            "of ranks of each worker must be the same in all workers",
-            ranks->worker(), worker);
-    made.mails.take(worker);
+    if (mail.kind == MailKind::Hello && mail.digest == digest) {
+      made.mails.take(worker);
+      continue;
+    }
+    // All are to read this worker's mail before the connection is closed.
+    made.mails.send_last(std::nullopt, kSayLast);
+    made.mails.await_last(kHearLastOfFailure);
+    fail<UsageError>(
+        "[comm] workers {} and {} make different groups: the names of the ranks and the number of "
+        "ranks of each worker must be the same in all workers",
+        ranks->worker(), worker);
   }
 }
 
