@@ -52,7 +52,9 @@ class LateDevice final : public Device {
     return device;
   }
 
-  // The largest number of recordings that were launched but had not run.
+  // How many recordings were launched but have not run.
+  int in_flight() const { return in_flight_; }
+  // The largest number of them there ever was.
   int max_in_flight() const { return max_in_flight_; }
   // The same at the times when memory of the device was allocated, for example for a plan.
   int under_way_when_allocated() const { return under_way_when_allocated_; }

@@ -38,7 +38,7 @@ std::size_t State::Slot::bytes() const {
   return elements * size_of(variable->dtype);
 }
 
-State::Slot State::slot_of(const Graph& graph, const Node& node) {
+State::Slot State::slot_of(const Graph& graph, const Node& node, const Slice& slice) {
   const ValueInfo& value = graph.info(node.outputs[0]);
   const bool sharded = node.attrs.has("begin");
   ensure(!sharded || value.layout.row_major(), "a slice of {} lies in layout '{}'", node.name,
@@ -47,11 +47,15 @@ State::Slot State::slot_of(const Graph& graph, const Node& node) {
           .layout = value.layout,
           .buffer = {},
           .offset = 0,
-          .slice = slice_of_variable(node),
+          .slice = slice,
           .sharded = sharded};
 }
 
 void State::add(const Graph& graph) {
+  add(graph, slice_of_variable);
+}
+
+void State::add(const Graph& graph, const SliceOf& slices) {
   // The lists of every Update first, so that each is contiguous; then the rest.
   for (const Node& node : graph.nodes()) {
     if (node.op != Op::Update) continue;
@@ -64,18 +68,19 @@ void State::add(const Graph& graph) {
         const Node& producer = graph.producer(node.inputs[i]);
         ensure(producer.op == Op::Variable, "an update names {}, which is no variable",
                producer.name);
-        if (!has(*producer.variable)) slots.push_back(slot_of(graph, producer));
+        if (!has(*producer.variable)) slots.push_back(slot_of(graph, producer, slices(producer)));
       }
       add_together(std::move(slots));
     }
   }
   for (const Node& node : graph.nodes()) {
     if (node.op != Op::Variable) continue;
-    if (!has(*node.variable)) add_together({slot_of(graph, node)});
-    ensure(slice(*node.variable) == slice_of_variable(node),
+    const Slice wanted = slices(node);
+    if (!has(*node.variable)) add_together({slot_of(graph, node, wanted)});
+    const Slice& here = slice(*node.variable);
+    ensure(here == wanted,
            "variable {} has its elements {} to {} here, but the plan wants {} to {}", node.name,
-           slice(*node.variable).begin, slice(*node.variable).end, slice_of_variable(node).begin,
-           slice_of_variable(node).end);
+           here.begin, here.end, wanted.begin, wanted.end);
   }
 }
 

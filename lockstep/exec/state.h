@@ -2,6 +2,7 @@
 // the arena in which they compute (rank_memory.h).
 #pragma once
 
+#include <functional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -24,6 +25,9 @@ class State {
   // in the graph. Those that one Update node names together are contiguous. Of a Sharded(flat)
   // variable only this rank's slice is stored.
   void add(const Graph& graph);
+  // The same where the graph is that of another rank, with the slices of this one.
+  using SliceOf = std::function<Slice(const Node& variable)>;
+  void add(const Graph& graph, const SliceOf& slices);
   void add(const VariableRef& variable, const Layout& layout = {});
 
   bool has(const Variable& variable) const { return slots_.contains(&variable); }
@@ -66,7 +70,7 @@ class State {
   const Slot& slot(const Variable& variable) const;
   // Contiguous; buffer and offset are still to be chosen.
   void add_together(std::vector<Slot> slots);
-  static Slot slot_of(const Graph& graph, const Node& node);
+  static Slot slot_of(const Graph& graph, const Node& node, const Slice& slice);
 
   std::shared_ptr<RankMemory> memory_;
   Device* device_;

@@ -155,9 +155,9 @@ std::vector<std::unique_ptr<Executor>> Session::compile(std::vector<CompileReque
          requests.size(), local_size());
   optimize_all(requests, decides ? LayoutOf() : layouts_of_variables(), [&](const Graph& first) {
     if (decides) {
-      lay_out(first);
+      lay_out(first, requests);
     } else {
-      for (const auto& state : states_) state->add(first);
+      add(first, requests);
     }
     return layouts_of_variables();
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "lockstep/base/crc32c.h"
@@ -22,6 +23,21 @@ void add_to(Tensor& total, const Tensor& value) {
 
 std::string_view bytes_of(const Tensor& tensor) {
   return {reinterpret_cast<const char*>(tensor.raw()), tensor.bytes()};
+}
+
+// The slices that a local rank has of variables, as its own graph says.
+State::SliceOf slices_for(std::span<const CompileRequest> requests, int local, const State& state) {
+  std::map<const Variable*, Slice> own;
+  for (const CompileRequest& request : requests) {
+    if (request.rank != local) continue;
+    for (const Node& node : request.graph.nodes()) {
+      if (node.op == Op::Variable) own[node.variable.get()] = slice_of_variable(node);
+    }
+  }
+  return [own, &state](const Node& node) {
+    if (const auto found = own.find(node.variable.get()); found != own.end()) return found->second;
+    return state.has(*node.variable) ? state.slice(*node.variable) : slice_of_variable(node);
+  };
 }
 
 std::shared_ptr<World> world_for(const SessionOptions& options) {
@@ -55,13 +71,20 @@ const KernelLibrary& Session::kernels(int local) const {
   return kernels_ != nullptr ? *kernels_ : world_->kernels(local);
 }
 
-void Session::lay_out(const Graph& graph) {
+void Session::add(const Graph& first, std::span<const CompileRequest> requests) {
+  for (int local = 0; local < local_size(); ++local) {
+    State& state = *states_[static_cast<std::size_t>(local)];
+    state.add(first, slices_for(requests, local, state));
+  }
+}
+
+void Session::lay_out(const Graph& first, std::span<const CompileRequest> requests) {
   laid_out_ = true;
   for (int local = 0; local < local_size(); ++local) {
     std::unique_ptr<State>& state = states_[static_cast<std::size_t>(local)];
     const std::unique_ptr<State> before = std::exchange(state, nullptr);
     state = std::make_unique<State>(before->memory(), seed_);
-    state->add(graph);
+    state->add(first, slices_for(requests, local, *state));
     for (const VariableRef& variable : before->variables()) {
       state->add(variable);
       state->set(*variable, before->get(*variable));
@@ -128,7 +151,7 @@ Tensor Session::get(const VariableRef& variable) {
   add(variable);
   if (states_.front()->is_sharded(*variable)) return gather(*variable);
   Tensor value = states_.front()->get(*variable);
-  if (variable->placement.on(kDataAxis).is_replicated() || world_->size() == 1) return value;
+  if (!variable->placement.on(kDataAxis).is_local() || world_->size() == 1) return value;
   if (world_->workers() == 1) {
     for (std::size_t r = 1; r < states_.size(); ++r) add_to(value, states_[r]->get(*variable));
     return value;

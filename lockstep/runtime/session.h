@@ -113,7 +113,9 @@ class Session {
   void optimize_all(std::span<CompileRequest> requests, const LayoutOf& known,
                     const std::function<LayoutOf(const Graph& first)>& follow);
   void expect_same_schedule(std::span<const std::string> schedules);
-  void lay_out(const Graph& graph);
+  // Gives the local ranks the variables of the first graph, in its layouts, each in its own slices.
+  void lay_out(const Graph& first, std::span<const CompileRequest> requests);
+  void add(const Graph& first, std::span<const CompileRequest> requests);
   // Adds a variable that is missing, on every rank, with the first one's bits.
   void add(const VariableRef& variable);
   void mirror_new(std::span<const VariableRef> known);

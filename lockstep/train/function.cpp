@@ -1,6 +1,7 @@
 #include "lockstep/train/function.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "lockstep/autodiff/gradients.h"
 #include "lockstep/base/error.h"
@@ -55,17 +56,22 @@ class RunResults final : public PendingResults {
 // The pieces of the local ranks in a batch that concatenates the rows of all ranks.
 std::vector<Piece> pieces_of(World& world, std::span<const StepSignature> signatures) {
   std::vector<std::int64_t> rows;
-  std::int64_t mine = 0;
   for (const StepSignature& signature : signatures) {
     const bool has_rows =
         !signature.inputs.empty() && signature.inputs.front().type.shape.rank() > 0;
     rows.push_back(has_rows ? signature.inputs.front().type.shape[0] : 0);
-    mine += rows.back();
   }
   std::int64_t begin = 0;
-  if (world.workers() > 1) {
-    const std::vector<std::string> all = world.exchange(std::to_string(mine));
-    for (int w = 0; w < world.worker(); ++w) begin += std::stoll(all[static_cast<std::size_t>(w)]);
+  int rank = 0;
+  const std::string_view mine(reinterpret_cast<const char*>(rows.data()),
+                              rows.size() * sizeof(std::int64_t));
+  for (const std::string& theirs : world.exchange(mine)) {
+    for (std::size_t at = 0; at < theirs.size() && rank < world.rank(0); ++rank) {
+      std::int64_t count = 0;
+      std::memcpy(&count, theirs.data() + at, sizeof(count));
+      begin += count;
+      at += sizeof(count);
+    }
   }
   std::vector<Piece> pieces;
   for (std::int64_t count : rows) {

@@ -70,7 +70,7 @@ std::vector<Tensor> of_all_ranks(World& world, const std::vector<Tensor>& mine) 
 }
 
 PerReplica of_all_ranks(World& world, const PerReplica& values) {
-  if (world.workers() == 1 || !values.defined() || values.shared()) return values;
+  if (world.local_size() == world.size() || !values.defined() || values.shared()) return values;
   return PerReplica(of_all_ranks(world, values.values()), of_all_ranks(world, values.weights()));
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <mutex>
 
@@ -292,13 +293,13 @@ TEST_P(RunningAhead, TheDeviceReadsSamplesWhereTheyWereWritten) {
   EXPECT_GE(device_.sources().size(), 4u);
 }
 
-// One replica on such a device, for custom loops.
+// One replica on such a device, or on the host, for custom loops.
 class LateStrategy final : public Strategy {
  public:
-  explicit LateStrategy(LateDevice& device) : Strategy(made(device)) {}
+  explicit LateStrategy(Device& device) : Strategy(made(device)) {}
 
  private:
-  static StrategyImpl made(LateDevice& device) {
+  static StrategyImpl made(Device& device) {
     const auto world = std::make_shared<World>(&device);
     return {.world = world,
             .session = std::make_shared<Session>(SessionOptions{
@@ -340,6 +341,45 @@ TEST_P(RunningAhead, InALoopOfOnesOwnTheDeviceReadsSamplesWhereTheyWereWritten) 
     expected.fit(Dataset::from_tensor_slices({data.x, data.y}).batch(2 * kBatch), {.epochs = 2});
     EXPECT_TRUE(same_weights(expected, model));
   }
+}
+
+// A loop that reads losses at its end returns from every run while the device is still at work.
+TEST_P(RunningAhead, ALoopOfOnesOwnIsAStepAheadUnlessItReadsTheLoss) {
+  const Problem data = make_problem(6 * kBatch);
+  const auto train = [&](Device& device, bool read_at_once, const std::function<void()>& ran) {
+    const LateStrategy strategy(device);
+    Sequential model = make_model();
+    const Optimizer optimizer = Adam({.learning_rate = 0.01});
+    Function step = strategy.function([&](Value x, Value y) {
+      const LossPair loss =
+          sparse_categorical_crossentropy(y, model(x, {.training = true}), {.from_logits = true});
+      optimizer.apply(gradients(loss, model.trainable_variables()));
+      return loss;
+    });
+    std::vector<PerReplica> results;
+    for (auto& [x, y] :
+         strategy.distribute(Dataset::from_tensor_slices({data.x, data.y}).batch(kBatch))) {
+      results.push_back(strategy.run(step, x, y));
+      ran();
+      if (read_at_once) strategy.reduce(ReduceOp::Mean, results.back());
+    }
+    std::vector<double> losses;
+    for (const PerReplica& loss : results) {
+      losses.push_back(strategy.reduce(ReduceOp::Mean, loss));
+    }
+    EXPECT_EQ(losses.size(), 6u);
+    return std::pair(losses, model);
+  };
+  const auto [expected, on_cpu] = train(LateDevice::core(), true, [] {});
+  const auto [losses, late] =
+      train(device_, false, [&] { EXPECT_EQ(device_.in_flight(), 1) << "the run was waited for"; });
+  EXPECT_EQ(device_.max_in_flight(), 2) << "the host did not run ahead";
+  EXPECT_EQ(losses, expected);
+  EXPECT_TRUE(same_weights(on_cpu, late));
+
+  LateDevice asked(GetParam());
+  EXPECT_EQ(train(asked, true, [] {}).first, expected);
+  EXPECT_EQ(asked.max_in_flight(), 1);
 }
 
 TEST_P(RunningAhead, ThePartsOfTheTimeAddUp) {

@@ -7,8 +7,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "lockstep/base/vectorized.h"
 #include "train/replica_runs.h"
 
 namespace lockstep::testing {
@@ -24,36 +29,48 @@ std::string contents_of(int file) {
   return text;
 }
 
-// Runs the tests of this program that a filter names in as many workers as are asked for.
-// `second_isa`: oneDNN's instruction set on the second worker; empty: what its processor has.
-void expect_success(const std::string& filter, int workers, const std::string& second_isa = "") {
-  std::string program = "train_test";
+// What one worker runs: a program with these tests, and what it finds in its environment besides.
+struct WorkerProgram {
+  std::string path = "/proc/self/exe";
+  std::vector<std::pair<std::string, std::string>> environment = {};
+};
+
+// Starts it and returns its process.
+pid_t start(const WorkerProgram& program, const std::string& filter, int log) {
+  for (const auto& [name, value] : program.environment) setenv(name.c_str(), value.c_str(), 1);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, log, 1);
+  posix_spawn_file_actions_adddup2(&actions, log, 2);
+  std::string name = "train_test";
   std::string argument = "--gtest_filter=" + filter;
+  char* const arguments[] = {name.data(), argument.data(), nullptr};
+  pid_t child = 0;
+  EXPECT_EQ(posix_spawn(&child, program.path.c_str(), &actions, nullptr, arguments, environ), 0)
+      << program.path;
+  posix_spawn_file_actions_destroy(&actions);
+  for (const auto& [variable, value] : program.environment) unsetenv(variable.c_str());
+  return child;
+}
+
+// Runs the tests that a filter names in as many workers as are asked for; all but the first one run
+// `others`.
+void expect_success(const std::string& filter, int workers, const WorkerProgram& others = {}) {
   const int fd = SharedHost::create(workers, OnExec::Keep);
   std::vector<pid_t> children;
   std::vector<int> logs;
   unsetenv("GTEST_TOTAL_SHARDS");  // a worker runs all of them
   unsetenv("GTEST_SHARD_INDEX");
   for (int worker = 0; worker < workers; ++worker) {
-    if (worker == 1 && !second_isa.empty()) setenv("ONEDNN_MAX_CPU_ISA", second_isa.c_str(), 1);
     setenv(kWorkerVariable, fmt::format("{} {} {}", worker, workers, fd).c_str(), 1);
     logs.push_back(memfd_create("log", MFD_CLOEXEC));
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, logs.back(), 1);
-    posix_spawn_file_actions_adddup2(&actions, logs.back(), 2);
-    char* const arguments[] = {program.data(), argument.data(), nullptr};
-    pid_t child = 0;
-    ASSERT_EQ(posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    children.push_back(child);
+    children.push_back(start(worker == 0 ? WorkerProgram{} : others, filter, logs.back()));
   }
   unsetenv(kWorkerVariable);
-  unsetenv("ONEDNN_MAX_CPU_ISA");
   close(fd);
   for (std::size_t worker = 0; worker < children.size(); ++worker) {
     int status = 0;
-    waitpid(children[worker], &status, 0);
+    if (children[worker] > 0) waitpid(children[worker], &status, 0);
     const std::string log = contents_of(logs[worker]);
     close(logs[worker]);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "worker " << worker << ":\n"
@@ -86,15 +103,45 @@ TEST(OverProcesses, LoopsOfTheUsersOwnGiveWhatTheyGiveInOne) {
       2);
 }
 
-// On the second worker oneDNN wants weights in other blocks than on the first: all agree on layouts
-// that both can use, and replicas are compared bit by bit after every step.
+// The same tests in a program whose loops have one version, for the compiler's own instruction set.
+const char* const kOneIsaProgram = LOCKSTEP_BINARY_DIR "/bin/train_one_isa";
+
+// Whether a program has versions of loops for other instruction sets: their symbols' names say so.
+bool has_versions(const char* program) {
+  std::ifstream file(program, std::ios::binary);
+  EXPECT_TRUE(file.good()) << program << " is not there";
+  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // In two parts, since what stands here is in the program, too.
+  const std::string clone = std::string(".arch_") + "x86_64_v";
+  const std::string in_namespace = std::string("8lockstep6onednn") + "2v3";
+  return bytes.find(clone) != std::string::npos || bytes.find(in_namespace) != std::string::npos;
+}
+
+TEST(OverProcesses, TheOtherBuildHasNoVersionsForOtherInstructionSets) {
+  if (LOCKSTEP_HAS_VERSIONS) {
+    EXPECT_TRUE(has_versions("/proc/self/exe"));
+  }
+  EXPECT_FALSE(has_versions(kOneIsaProgram));
+}
+
+// The second worker has another build, without the vectors and fused multiplications of the first
+// one's loops; its C library does without them, too; and oneDNN, an instruction set lower, wants
+// weights in other blocks. All agree on layouts that both can use, and what every rank computes for
+// itself is the same: replicas are compared bit by bit after every step.
 TEST(OverProcesses, WorkersWithOtherInstructionSetsAgree) {
   const bool wide = __builtin_cpu_supports("avx512f");
   expect_success(
       "Mirrored/EveryNumberOfReplicas.GivesTheLosses*/"
       "0:Mirrored.ClipsByTheNormOfAllReplicasGradients"
-      ":Workers.WithLambStayEqual",
-      2, wide ? "AVX2" : "SSE41");
+      ":Workers.WithLambStayEqual:Workers.WithEveryRuleStayEqual",
+      2,
+      {.path = kOneIsaProgram,
+       .environment = {{"ONEDNN_MAX_CPU_ISA", wide ? "AVX2" : "SSE41"},
+                       {"GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4"}}});
+}
+
+TEST(OverProcesses, VariablesInSlicesAreTheSameOverProcesses) {
+  expect_success("ShardedVariable.*", 2);
 }
 
 TEST(OverProcesses, WorkersThatCannotAgreeAreTold) {
@@ -103,19 +150,51 @@ TEST(OverProcesses, WorkersThatCannotAgreeAreTold) {
 
 // What follows runs on workers alone.
 
+// Convolutions, and both kinds of batch norm.
+Model norm_model() {
+  return Sequential({Conv2D({.filters = 16, .kernel_size = 3}),
+                     BatchNormalization({.synchronized = true}), Activation("relu"),
+                     Conv2D({.filters = 16, .kernel_size = 3}), BatchNormalization(),
+                     MaxPooling2D({.pool_size = 2}), Flatten(), Dense({.units = 4})});
+}
+
+std::vector<double> losses_of(Model model, const Strategy& strategy, const Optimizer& optimizer,
+                              std::int64_t epochs) {
+  const Samples samples = make_samples(40);
+  model.compile({.strategy = strategy,
+                 .optimizer = optimizer,
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  LossesOf seen;
+  model.fit(Dataset::from_tensor_slices({samples.x, samples.y}).batch(16),
+            {.epochs = epochs, .callbacks = {seen.callback()}});
+  return seen.losses;
+}
+
 TEST(Workers, WithLambStayEqual) {
   if (TestWorker::current() == nullptr) GTEST_SKIP() << "runs within OverProcesses";
-  const Samples samples = make_samples(40);
-  Sequential model({Conv2D({.filters = 16, .kernel_size = 3}),
-                    BatchNormalization({.synchronized = true}), Activation("relu"),
-                    Conv2D({.filters = 16, .kernel_size = 3}), BatchNormalization(),
-                    MaxPooling2D({.pool_size = 2}), Flatten(), Dense({.units = 4})});
-  model.compile({.strategy = mirrored(2),
-                 .optimizer = LAMB({.learning_rate = 0.01, .global_clipnorm = 0.5}),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
-  const History history =
-      model.fit(Dataset::from_tensor_slices({samples.x, samples.y}).batch(16), {.epochs = 4});
-  EXPECT_LT(history.series("loss").back(), history.series("loss").front());
+  const auto lamb = [] {
+    return LAMB({.learning_rate = CosineDecay({.initial_learning_rate = 0.01, .decay_steps = 12}),
+                 .global_clipnorm = 0.5});
+  };
+  const std::vector<double> together = losses_of(norm_model(), mirrored(2), lamb(), 4);
+  EXPECT_LT(together.back(), together.front());
+  // As many replicas in this process alone.
+  const Strategy here = MirroredStrategy({.devices = {"cpu:0", "cpu:1"}});
+  const std::vector<double> alone = losses_of(norm_model(), here, lamb(), 4);
+  ASSERT_EQ(together.size(), alone.size());
+  for (std::size_t step = 0; step < alone.size(); ++step) {
+    EXPECT_NEAR(together[step], alone[step], 1e-4) << "step " << step;
+  }
+}
+
+TEST(Workers, WithEveryRuleStayEqual) {
+  if (TestWorker::current() == nullptr) GTEST_SKIP() << "runs within OverProcesses";
+  const Optimizer rules[] = {
+      SGD({.learning_rate = 0.01, .momentum = 0.9, .nesterov = true, .weight_decay = 1e-3}),
+      AdamW({.learning_rate = 0.003, .clipnorm = 0.1}),
+      RMSprop({.learning_rate = 0.001, .momentum = 0.5, .centered = true}),
+      Adagrad({.learning_rate = 0.01, .clipvalue = 0.01}), LARS({.learning_rate = 0.1})};
+  for (const Optimizer& rule : rules) losses_of(norm_model(), mirrored(2), rule, 2);
 }
 
 TEST(Workers, ThatTrainDifferentModelsAreToldWhichCollectiveDiffers) {

@@ -35,10 +35,11 @@ struct Lanes<16> {
   typedef unsigned char Bytes __attribute__((vector_size(16)));
 };
 
-// The best version of a function for this machine: x86-64-v4 (AVX-512), v3 (AVX2), or any.
+// The best version of a function for this machine: x86-64-v4 (AVX-512), v3 (AVX2), or any; always
+// the last one where there is only one (vectorized.h).
 template <class F>
 F* best_isa(F* v4, F* v3, F* any) {
-#if defined(__x86_64__) && !defined(__clang__)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(LOCKSTEP_ONE_ISA)
   if (__builtin_cpu_supports("x86-64-v4")) return v4;
   if (__builtin_cpu_supports("x86-64-v3")) return v3;
 #endif

@@ -116,10 +116,20 @@ struct UpdateOptions {
   bool by_parameter() const { return decays_inside() || clip_norm > 0; }
 };
 
+// By repeated squaring: the C library's pow has other last bits on other instruction sets, and
+// ranks on different machines must update alike.
+double power(double base, std::int64_t exponent) {
+  double result = 1;
+  for (double square = base; exponent > 0; exponent /= 2, square *= square) {
+    if (exponent % 2 == 1) result *= square;
+  }
+  return result;
+}
+
 template <class T>
 UpdateScalars<T> scalars_for(const UpdateOptions& o, double rate, double scale, std::int64_t t) {
-  const double correct_1 = 1 - std::pow(o.beta_1, static_cast<double>(t));
-  const double correct_2 = 1 - std::pow(o.beta_2, static_cast<double>(t));
+  const double correct_1 = 1 - power(o.beta_1, t);
+  const double correct_2 = 1 - power(o.beta_2, t);
   const bool rms = o.rule == UpdateRule::RmsProp;
   UpdateScalars<T> s;
   s.rate = static_cast<T>(rate);
