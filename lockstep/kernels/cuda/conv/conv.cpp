@@ -102,10 +102,9 @@ class ConvKernel final : public Kernel {
         solution_(solve_conv(context, problem)),
         places_(problem_, solution_, sum_) {
     if (solution_.exists() || problem.operations() == 0) return;
-    const std::vector<std::string>& refusals = context.cudnn().refusals;
     context.remark(fmt::format(
         "a convolution runs on a slow fallback kernel, because cuDNN has none for it: {}",
-        refusals.empty() ? "it does not say why" : refusals.back()));
+        context.cudnn().last_refusal().value_or("it does not say why")));
   }
 
   void bind(const Binding& binding) override {
