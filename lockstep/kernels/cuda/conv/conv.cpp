@@ -94,7 +94,7 @@ bool is_aligned(const void* pointer) {
 
 class ConvKernel final : public Kernel {
  public:
-  ConvKernel(CudaContext& context, const ConvProblem& problem, const BiasSweep& epilogue,
+  ConvKernel(CudaContext& context, const ConvProblem& problem, const BiasActivation& epilogue,
              const ColumnSum& sum)
       : problem_(problem),
         epilogue_(epilogue),
@@ -233,7 +233,7 @@ class ConvKernel final : public Kernel {
   }
 
   ConvProblem problem_;
-  BiasSweep epilogue_;
+  BiasActivation epilogue_;
   ColumnSum sum_;
   ConvSolution solution_;
   Workspace places_;
@@ -250,8 +250,8 @@ class ConvKernel final : public Kernel {
 };
 
 // Bias and activation after a convolution; nothing after a gradient.
-BiasSweep epilogue_of(const KernelCall& call, ConvWay way) {
-  BiasSweep epilogue;
+BiasActivation epilogue_of(const KernelCall& call, ConvWay way) {
+  BiasActivation epilogue;
   if (way != ConvWay::Forward) return epilogue;
   const Shape& y = call.out_shape(0);
   epilogue.dtype = call.output(0).type.dtype;
