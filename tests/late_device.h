@@ -57,7 +57,7 @@ class LateDevice final : public Device {
   // The largest number of them there ever was.
   int max_in_flight() const { return max_in_flight_; }
   // The same at the times when memory of the device was allocated, for example for a plan.
-  int under_way_when_allocated() const { return under_way_when_allocated_; }
+  int in_flight_when_allocated() const { return in_flight_when_allocated_; }
   // The addresses that inputs were copied from.
   const std::set<const std::byte*>& sources() const { return sources_; }
 
@@ -212,7 +212,7 @@ class LateDevice final : public Device {
   // NaNs, so that a read before the first write is noticed.
   std::byte* allocate_unset_bytes(std::size_t bytes) override { return allocated(bytes, 0xff); }
   std::byte* allocated(std::size_t bytes, int with) {
-    under_way_when_allocated_ = std::max(under_way_when_allocated_, in_flight_);
+    in_flight_when_allocated_ = std::max(in_flight_when_allocated_, in_flight_);
     return filled(bytes, with);
   }
   void free_bytes(std::byte* data, std::size_t) override { std::free(data); }
@@ -225,7 +225,7 @@ class LateDevice final : public Device {
   bool running_ = false;  // inside a recording
   int in_flight_ = 0;
   int max_in_flight_ = 0;
-  int under_way_when_allocated_ = 0;
+  int in_flight_when_allocated_ = 0;
   std::set<const std::byte*> sources_;
 };
 

@@ -68,17 +68,17 @@ class PanelDrawing {
   }
 
   void lines(const Series& series, Colour colour) {
-    std::vector<Point> stretch;
+    std::vector<Point> polyline;
     for (std::size_t i = 0; i < series.y.size(); ++i) {
       if (!std::isfinite(series.y[i])) {
-        canvas_.line(stretch, colour, 2);
-        stretch.clear();
+        canvas_.line(polyline, colour, 2);
+        polyline.clear();
         continue;
       }
-      stretch.push_back({across(x_.place(series.x[i])), down(y_.place(series.y[i]))});
-      if (series.y.size() <= kMarked) canvas_.disc(stretch.back(), 3, colour);
+      polyline.push_back({across(x_.place(series.x[i])), down(y_.place(series.y[i]))});
+      if (series.y.size() <= kMarked) canvas_.disc(polyline.back(), 3, colour);
     }
-    canvas_.line(stretch, colour, 2);
+    canvas_.line(polyline, colour, 2);
   }
 
   Canvas& canvas_;

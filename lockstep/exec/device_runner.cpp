@@ -49,8 +49,8 @@ DeviceRunner::DeviceRunner(const Plan& plan, const KernelLibrary& library, const
       communication_(on_one_device(options) ? compute_ : device.stream(kCommunicationStream)),
       copies_(device.stream(kCommunicationStream + 1)),
       side_(device.stream(kCommunicationStream + 2)),
-      lent_(memory.inputs().size()) {
-  if (alone_) divided_ = find_side_steps(plan, memory);
+      bound_inputs_(memory.inputs().size()) {
+  if (alone_) divided_ = find_side_streams(plan, memory);
   bind_instructions_and_results();
   const bool timed = options.recorder != nullptr;
   if (timed) clock_ = std::make_unique<RunClock>(options);
@@ -64,7 +64,7 @@ DeviceRunner::DeviceRunner(const Plan& plan, const KernelLibrary& library, const
   for (const BoundInstruction& bound : bound_) {
     if (bound.waits_for >= 0) passed_[bound.waits_for] = device.make_event(false);
   }
-  for (Run& run : under_way_) {
+  for (Run& run : in_flight_) {
     run.copied = device.make_event(timed);
     run.done = device.make_event(timed);
   }
@@ -103,7 +103,7 @@ std::uint64_t DeviceRunner::generation() const {
 DeviceRunner::~DeviceRunner() {
   try {
     device_.make_current();
-    for (const Run& run : under_way_) run.done->wait();
+    for (const Run& run : in_flight_) run.done->wait();
   } catch (const Error&) {
     // It failed, so it has ended; the caller that asked for results was told.
   }
@@ -136,9 +136,9 @@ bool DeviceRunner::bind_input(std::size_t input, const std::shared_ptr<Buffer>& 
   const std::size_t bytes = memory_.inputs()[input].bytes;
   const bool of_its_kind = &memory->device() == &fault_copies_->device();
   if (!of_its_kind || bytes <= kAlwaysCopied) return false;
-  ensure(offset + bytes <= memory->bytes(), "an input of {} bytes is lent {} of {}", bytes,
-         memory->bytes() - offset, memory->bytes());
-  lent_[input] = {memory, offset};
+  ensure(offset + bytes <= memory->bytes(), "an input of {} bytes is bound to {} of {} bytes",
+         bytes, memory->bytes() - offset, memory->bytes());
+  bound_inputs_[input] = {memory, offset};
   return true;
 }
 
@@ -148,14 +148,14 @@ void DeviceRunner::bring_inputs(Run& run, Inputs inputs) {
     return input.bytes > 0 && (inputs == Inputs::Filled || input.bytes <= kAlwaysCopied);
   };
   const bool all_anew = memory_.enter_arena();
-  for (std::size_t i = 0; i < lent_.size(); ++i) {
+  for (std::size_t i = 0; i < bound_inputs_.size(); ++i) {
     const PlanMemory::Input& input = memory_.inputs()[i];
     if (!wanted(input)) continue;
-    Lent& lent = lent_[i];
+    BoundInput& bound = bound_inputs_[i];
     const std::byte* const from =
-        lent.memory != nullptr ? lent.memory->data() + lent.offset : input.host;
+        bound.memory != nullptr ? bound.memory->data() + bound.offset : input.host;
     copies_.copy(input.staging, from, input.bytes);
-    if (lent.memory != nullptr) run.lent.push_back(std::move(lent.memory));
+    if (bound.memory != nullptr) run.input_buffers.push_back(std::move(bound.memory));
     run.copies = true;
   }
   if (!run.copies && !all_anew) return;
@@ -174,9 +174,9 @@ void DeviceRunner::bring_inputs(Run& run, Inputs inputs) {
 void DeviceRunner::find_outgoing() {
   const auto add = [&](const std::byte* from, std::array<std::byte*, kAhead> to, std::size_t bytes,
                        const auto& writes) {
-    Outgoing outgoing{.from = from, .to = to, .bytes = bytes, .behind = bound_.size()};
+    Outgoing outgoing{.from = from, .to = to, .bytes = bytes, .after = bound_.size()};
     for (std::size_t s = 0; alone_ && s < bound_.size(); ++s) {
-      if (writes(plan_.graph.node(plan_.instructions[s].node))) outgoing.behind = s;
+      if (writes(plan_.graph.node(plan_.instructions[s].node))) outgoing.after = s;
     }
     outgoing_.push_back(outgoing);
   };
@@ -195,10 +195,10 @@ void DeviceRunner::find_outgoing() {
 
 // Copies the results that are ready after an instruction, which ran on `from`, on a separate
 // stream.
-bool DeviceRunner::send_behind(std::size_t instruction, Stream& from, std::size_t turn) {
+bool DeviceRunner::send_after(std::size_t instruction, Stream& from, std::size_t turn) {
   bool any = false;
   for (const Outgoing& each : outgoing_) {
-    if (each.behind != instruction) continue;
+    if (each.after != instruction) continue;
     if (!any) copies_.wait_for(from);
     copies_.copy(each.to[turn], each.from, each.bytes);
     any = true;
@@ -213,7 +213,7 @@ void DeviceRunner::send_rest(std::size_t turn) {
   const std::size_t count = &communication_ == &compute_ ? 1 : std::size(ways);
   std::size_t used = 0;
   for (const Outgoing& each : outgoing_) {
-    if (each.behind < bound_.size()) continue;
+    if (each.after < bound_.size()) continue;
     Stream& way = *ways[used % count];
     if (used > 0 && used < count) way.wait_for(compute_);
     way.copy(each.to[turn], each.from, each.bytes);
@@ -257,7 +257,7 @@ void DeviceRunner::issue(std::size_t turn) {
     if (&communication_ != &compute_ && passed_.contains(static_cast<int>(s))) {
       passed_.at(static_cast<int>(s))->record(communication_);
     }
-    sent_early = send_behind(s, stream, turn) || sent_early;
+    sent_early = send_after(s, stream, turn) || sent_early;
   }
   if (divided_.any) compute_.wait_for(side_);
   await_communication(communicated_);
@@ -303,12 +303,12 @@ void DeviceRunner::await_inputs() {
   if (runs_ == 0 || !at(runs_).copies) return;
   device_.make_current();
   at(runs_).copied->wait();
-  at(runs_).lent.clear();
+  at(runs_).input_buffers.clear();
 }
 
 void DeviceRunner::wait(std::uint64_t run) {
   if (run == 0) return;
-  ensure(run <= runs_ && run + kAhead > runs_, "run {} is waited for behind run {}", run, runs_);
+  ensure(run <= runs_ && run + kAhead > runs_, "run {} is awaited after run {}", run, runs_);
   device_.make_current();
   await_run(run);
   look_for_faults(run);
@@ -338,7 +338,7 @@ void DeviceRunner::await_run(std::uint64_t run) {
                      .collectives = comm_timer_.get(),
                      .turn = turn(settled_ + 1)});
     }
-    next.lent.clear();
+    next.input_buffers.clear();
   }
 }
 

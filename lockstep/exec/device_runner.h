@@ -41,9 +41,9 @@ class DeviceRunner final : public Runner {
     std::unique_ptr<Event> done;
     bool copies = false;
     std::int64_t issued_ns = 0;
-    std::vector<std::shared_ptr<Buffer>> lent;  // what inputs are read from
+    std::vector<std::shared_ptr<Buffer>> input_buffers;  // what inputs are read from
   };
-  Run& at(std::uint64_t run) { return under_way_[run % under_way_.size()]; }
+  Run& at(std::uint64_t run) { return in_flight_[run % in_flight_.size()]; }
   std::size_t turn(std::uint64_t run) const { return run % kAhead; }
 
   // A result, the two host buffers it is copied to in turns, and the instruction after which it is
@@ -52,7 +52,7 @@ class DeviceRunner final : public Runner {
     const std::byte* from = nullptr;
     std::array<std::byte*, kAhead> to = {};
     std::size_t bytes = 0;
-    std::size_t behind = 0;
+    std::size_t after = 0;
   };
 
   void bind_instructions_and_results();
@@ -60,7 +60,7 @@ class DeviceRunner final : public Runner {
   std::uint64_t generation() const;
   void bring_inputs(Run& run, Inputs inputs);
   void find_outgoing();
-  bool send_behind(std::size_t step, Stream& from, std::size_t turn);
+  bool send_after(std::size_t instruction, Stream& from, std::size_t turn);
   void send_rest(std::size_t turn);
   void issue(std::size_t turn);
   void issue_instruction(BoundInstruction& bound, Stream& stream);
@@ -89,12 +89,12 @@ class DeviceRunner final : public Runner {
   Stream& copies_;
   Stream& side_;
   // What the next run reads instead of an input's host side, by input.
-  struct Lent {
+  struct BoundInput {
     std::shared_ptr<Buffer> memory;
     std::size_t offset = 0;
   };
-  std::vector<Lent> lent_;
-  std::array<Run, kAhead + 1> under_way_;
+  std::vector<BoundInput> bound_inputs_;
+  std::array<Run, kAhead + 1> in_flight_;
   std::unique_ptr<Recording> recordings_[kAhead];
   std::uint64_t recorded_with_ = 0;  // the communicators' generation
   // Recorded after an instruction of the communication stream that another one waits for, by index.

@@ -37,7 +37,7 @@ void HostRunner::bind_again() {
 
 void HostRunner::run(Inputs) {
   device_.make_current();
-  reached_ = started_ = done_ = under_way_ = 0;
+  reached_ = started_ = done_ = in_flight_ = 0;
   if (track_ != nullptr) clock_ns_ = now_ns();
   try {
     for (std::size_t s = 0; s < bound_.size(); ++s) {
@@ -78,8 +78,8 @@ void HostRunner::start_collectives() {
     BoundInstruction& bound = bound_[communication_[started_]];
     if (bound.kernel != nullptr) continue;
     if (!bound.starts_early && done_ < started_) return;
-    if (under_way_ > 0 && under_way_ + bound.collectives.size() > max_in_flight_) return;
-    under_way_ += bound.collectives.size();
+    if (in_flight_ > 0 && in_flight_ + bound.collectives.size() > max_in_flight_) return;
+    in_flight_ += bound.collectives.size();
     for (const Stream::Copy& copy : bound.copies) std::memcpy(copy.to, copy.from, copy.bytes);
     if (communication_track_ != nullptr) bound.started_ns = now_ns();
     for (const auto& collective : bound.collectives) collective->start();
@@ -108,7 +108,7 @@ void HostRunner::carry_on() {
         }
       }
       if (!ended) return;
-      under_way_ -= bound.collectives.size();
+      in_flight_ -= bound.collectives.size();
     }
     ++done_;
     start_collectives();
@@ -125,7 +125,7 @@ void HostRunner::finish_up_to(int instruction) {
     if (communication_track_ != nullptr) {
       communication_track_->add(bound.name, SpanKind::Communication, bound.started_ns, clock_ns_);
     }
-    under_way_ -= bound.collectives.size();
+    in_flight_ -= bound.collectives.size();
     ++done_;
     start_collectives();
   }

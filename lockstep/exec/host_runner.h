@@ -40,7 +40,7 @@ class HostRunner final : public Runner {
   std::size_t reached_ = 0;    // how many of them the order of all instructions has reached
   std::size_t started_ = 0;    // how many of those have been started, collectives only
   std::size_t done_ = 0;       // how many have finished
-  std::size_t under_way_ = 0;  // collectives in flight
+  std::size_t in_flight_ = 0;  // collectives in flight
   std::size_t current_ = 0;    // the instruction that runs, for messages
   std::int64_t clock_ns_ = 0;  // up to when the time is accounted for
 };

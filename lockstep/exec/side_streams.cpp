@@ -139,7 +139,7 @@ class Dividing {
 
 }  // namespace
 
-SideStreams find_side_steps(const Plan& plan, const PlanMemory& memory) {
+SideStreams find_side_streams(const Plan& plan, const PlanMemory& memory) {
   double all = 0;
   double launches = 0;
   for (const Instruction& instruction : plan.instructions) {

@@ -21,6 +21,6 @@ struct SideStreams {
   bool any = false;          // then the second also waits for the first before all instructions
 };
 
-SideStreams find_side_steps(const Plan& plan, const PlanMemory& memory);
+SideStreams find_side_streams(const Plan& plan, const PlanMemory& memory);
 
 }  // namespace lockstep

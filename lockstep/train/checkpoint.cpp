@@ -59,8 +59,7 @@ std::vector<CallbackState> read_callbacks(const TensorFile& contents,
   const std::string text = text_of(contents.metadata, "callbacks");
   std::vector<CallbackState> states;
   try {
-    require(!nests_too_deep(text), "[load] more than {} brackets within one another",
-            kMaxJsonDepth);
+    require(!nests_too_deep(text), "[load] brackets are nested deeper than {}", kMaxJsonDepth);
     const auto list = nlohmann::json::parse(text);
     for (const auto& entry : list) {
       CallbackState state{.kind = entry.at("kind").get<std::string>(),
@@ -73,7 +72,7 @@ std::vector<CallbackState> read_callbacks(const TensorFile& contents,
       states.push_back(std::move(state));
     }
   } catch (const std::exception&) {  // from the JSON library, or a missing tensor
-    fail<DataError>("[load] {}: what it keeps of the callbacks is damaged", file.string());
+    fail<DataError>("[load] {}: the saved state of its callbacks is damaged", file.string());
   }
   return states;
 }
@@ -168,7 +167,7 @@ std::optional<std::int64_t> read_integer(const Metadata& metadata, const std::st
   const char* end = found->second.data() + found->second.size();
   const auto [stop, error] = std::from_chars(found->second.data(), end, value);
   if (error != std::errc() || stop != end || value < 0) {
-    fail<DataError>("[load] {}: its metadata says {} = '{}', which is no whole number",
+    fail<DataError>("[load] {}: its metadata has {} = '{}', which is not a whole number",
                     file.string(), key, found->second);
   }
   return value;
@@ -218,7 +217,7 @@ void expect_fit(const TensorFile& contents, const NamedVariables& variables,
     const bool may_be_new = under(name, kLossScalePrefix) || is_learning_rate(name);
     if (found == contents.tensors.end() && may_be_new) continue;
     require(found != contents.tensors.end(),
-            "[load] {}: there is no tensor '{}' ({} {} in the model): load the file into the model "
+            "[load] {}: it has no tensor '{}' ({} {} in the model): load the file into the model "
             "that it was saved from, or rename its tensors",
             file.string(), name, name_of(variable->dtype), variable->shape);
     const Tensor& tensor = found->second;
@@ -234,10 +233,11 @@ void expect_fit(const TensorFile& contents, const NamedVariables& variables,
     if (under(name, kCallbackPrefix) && !known.contains(name)) continue;
     if (under(name, kInputPrefix) && !known.contains(name)) continue;
     if (under(name, kLossScalePrefix) || is_learning_rate(name)) continue;
-    require(known.contains(name),
-            "[load] {}: the tensor '{}' ({} {}) has no place in the model: load the file into the "
-            "model that it was saved from",
-            file.string(), name, name_of(tensor.dtype()), tensor.shape());
+    require(
+        known.contains(name),
+        "[load] {}: the model has no variable for the tensor '{}' ({} {}): load the file into the "
+        "model that it was saved from",
+        file.string(), name, name_of(tensor.dtype()), tensor.shape());
   }
 }
 
@@ -259,8 +259,8 @@ void expect_checkpoint(const TensorFile& contents, const std::filesystem::path& 
   if (text_of(contents.metadata, "format") != "lockstep" ||
       text_of(contents.metadata, "kind") != "checkpoint") {
     fail<DataError>(
-        "[load] {} is a safetensors file but no checkpoint of Lockstep's: load_weights reads "
-        "weights alone",
+        "[load] {} is a safetensors file but not a checkpoint of Lockstep: to read only weights, "
+        "use load_weights",
         file.string());
   }
   const std::string version = text_of(contents.metadata, "format_version");

@@ -31,7 +31,7 @@ EventWriter::EventWriter(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
-    fail<DataError>("[tensorboard] the folder {} cannot be made: {}", folder.string(),
+    fail<DataError>("[tensorboard] the folder {} cannot be created: {}", folder.string(),
                     error.message());
   }
   file_ = free_name(folder);

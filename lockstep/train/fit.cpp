@@ -163,8 +163,8 @@ std::vector<Callback*> FitRun::takers_of(const std::vector<CallbackState>& state
       return each->kind() == state.kind && !std::ranges::count(takers, each.get());
     });
     require(free != callbacks_.end(),
-            "[fit] {} keeps the state of {}, and no callback of this call takes it: add this "
-            "callback ({} in all), or use model.load to go on without",
+            "[fit] {} has the saved state of {}, but this call has no such callback: add it ({} in "
+            "all), or use model.load, which ignores it",
             options_.resume.string(), state.kind,
             std::ranges::count(states, state.kind, &CallbackState::kind));
     takers.push_back(free->get());

@@ -1,5 +1,5 @@
-// What fit does about losses that are not finite (FitOptions::on_nan), and about steps that are
-// skipped again and again because gradients overflow.
+// What fit does if a loss is not finite (FitOptions::on_nan), or if gradients overflow so often
+// that most steps are skipped.
 //
 // With a loss scale, single losses and gradients that are not finite are harmless: the step is
 // skipped and the scale halved. Only if steps are still skipped at the smallest scale does the
@@ -11,11 +11,11 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kGoodStateSteps = 500;  // between copies of a good state
+constexpr std::int64_t kGoodStateSteps = 500;  // between copies of the model's state
 constexpr std::int64_t kMostRestores = 5;      // per call of fit
 constexpr std::int64_t kScaleSteps = 64;       // between checks of the loss scale
-constexpr std::int64_t kStuckSteps = 16;       // skipped at the smallest scale: on_nan applies
-constexpr double kLeastScale = 1.0;
+constexpr std::int64_t kStuckSteps = 16;  // skipped at the smallest scale before on_nan applies
+constexpr double kSmallestScale = 1.0;
 
 }  // namespace
 
@@ -43,7 +43,8 @@ bool FitRun::accept_loss(double loss, const StepInfo& info) {
   return false;
 }
 
-// Reads the state of the loss scale; only now and then, since it has to wait for the device.
+// Reading the loss scale waits for the device, so this reads it only every kScaleSteps steps, or
+// after a loss that was not finite.
 void FitRun::watch_loss_scale() {
   if (!impl_.scales_loss()) return;
   if (!scale_.suspect && session_.step - scale_.step < kScaleSteps) return;
@@ -59,20 +60,19 @@ void FitRun::watch_loss_scale() {
     return;
   }
   const double scale = *model_.loss_scale();
-  scale_.stuck = scale <= kLeastScale && lost == steps ? scale_.stuck + lost : 0;
+  scale_.stuck = scale <= kSmallestScale && lost == steps ? scale_.stuck + lost : 0;
   const bool often = steps >= kScaleSteps && 2 * lost >= steps;
-  if (!scale_.warned && (often || scale <= kLeastScale)) {
+  if (!scale_.warned && (often || scale <= kSmallestScale)) {
     scale_.warned = true;
     warn(fmt::format(
-        "gradients overflow in 16 bits: {} of the last {} steps changed nothing; the loss scale is "
-        "{:g} at step {}",
-        lost, steps, scale, session_.step));
+        "gradients overflow in 16 bits: {} of the last {} steps were skipped; at step {} the loss "
+        "scale is {:g}",
+        lost, steps, session_.step, scale));
   }
   if (scale_.stuck < kStuckSteps || options_.on_nan == OnNaN::Continue) return;
   trouble_ = fmt::format(
-      "gradients still overflow at the least loss scale, {:g}: {} steps one after the other "
-      "changed "
-      "nothing, until step {}",
+      "gradients still overflow at the smallest loss scale, {:g}: the last {} steps up to step {} "
+      "were skipped",
       scale, scale_.stuck, session_.step);
   scale_.stuck = 0;
 }
@@ -92,10 +92,10 @@ void FitRun::follow_policy() {
   const std::string what = std::exchange(trouble_, "");
   const bool restores = options_.on_nan == OnNaN::Restore && good_.has();
   if (!restores || history_.restores == kMostRestores) {
-    history_.failure = history_.restores > 0
-                           ? fmt::format("{}, after training went back to a good state {} times",
-                                         what, history_.restores)
-                           : what;
+    history_.failure =
+        history_.restores > 0
+            ? fmt::format("{}, after {} returns to an earlier good state", what, history_.restores)
+            : what;
     warn(history_.failure + "; training stops");
     return;
   }
@@ -106,9 +106,9 @@ void FitRun::follow_policy() {
   if (good_epoch_ != at_.epoch) impl_.reset_metrics();
   if (settable) model_.set_learning_rate(rate);
   forgiven_before_ = session_.step;
-  warn(fmt::format("{}; back to the state after step {}{}; the batches since are passed over", what,
-                   good_.step(),
-                   settable ? fmt::format(", with the learning rate {:g}", rate) : ""));
+  warn(fmt::format(
+      "{}; training continues from the state after step {}{} and skips the batches since then",
+      what, good_.step(), settable ? fmt::format(" with a learning rate of {:g}", rate) : ""));
 }
 
 }  // namespace lockstep

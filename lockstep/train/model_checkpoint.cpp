@@ -17,14 +17,15 @@ class ModelCheckpointCallback final : public Callback {
   explicit ModelCheckpointCallback(ModelCheckpointOptions options)
       : options_(std::move(options)),
         monitor_("model checkpoint", options_.monitor, options_.mode) {
-    require(!options_.path.empty(), "[model checkpoint] there is no path to write to");
+    require(!options_.path.empty(), "[model checkpoint] the path is empty");
     require(options_.every_steps >= 0, "[model checkpoint] every_steps must not be negative: {}",
             options_.every_steps);
     require(options_.every.count() >= 0, "[model checkpoint] every must not be negative: {} s",
             std::chrono::duration<double>(options_.every).count());
-    require(!within_epochs() || !options_.save_best_only,
-            "[model checkpoint] saving within an epoch would write over the best file, which "
-            "save_best_only keeps: use two callbacks with a path each");
+    require(
+        !within_epochs() || !options_.save_best_only,
+        "[model checkpoint] save_best_only keeps the best epoch's file, but every_steps or every "
+        "would overwrite it within an epoch: use two callbacks with different paths");
   }
 
   bool runs_last() const override { return true; }
@@ -48,8 +49,8 @@ class ModelCheckpointCallback final : public Callback {
   void agreed_sync(bool needed) override { due_ = needed; }
 
   // Saves before the validation, which may fail or be interrupted. If training was stopped in
-  // mid-epoch, it must be saved here: in on_epoch_end, callbacks have already counted the epoch,
-  // which a resumed run will count again.
+  // mid-epoch, only this is the right time: by on_epoch_end, callbacks have counted the epoch, and
+  // the resumed run would count it again.
   void on_epoch_trained(Model& model, std::int64_t epoch, const Logs& logs) override {
     epoch_ = epoch;
     if (waits_for_validation()) return;
@@ -113,8 +114,9 @@ class ModelCheckpointCallback final : public Callback {
     } catch (const fmt::format_error& error) {
       std::string names = "epoch, step";
       for (const auto& [name, value] : logs.items()) names += ", " + name;
-      fail<UsageError>("[model checkpoint] the path '{}' cannot be filled in ({}); it may name: {}",
-                       options_.path, error.what(), names);
+      fail<UsageError>(
+          "[model checkpoint] the path '{}' cannot be formatted ({}); names it may use: {}",
+          options_.path, error.what(), names);
     }
   }
 
@@ -124,7 +126,7 @@ class ModelCheckpointCallback final : public Callback {
       std::error_code error;
       std::filesystem::create_directories(file.parent_path(), error);
       if (error) {
-        fail<DataError>("[model checkpoint] the folder {} cannot be made: {}",
+        fail<DataError>("[model checkpoint] the folder {} cannot be created: {}",
                         file.parent_path().string(), error.message());
       }
     }

@@ -55,7 +55,7 @@ class Advice {
   void overflows() {
     if (history_.steps == 0 || history_.overflowed_steps * 10 < history_.steps) return;
     text_ += fmt::format(
-        "warning: {} of {} steps changed nothing, since gradients overflowed in 16 bits: {} does "
+        "warning: {} of {} steps were skipped because gradients overflowed in 16 bits: {} does "
         "not\n  overflow; a lower learning rate may help, too.\n",
         history_.overflowed_steps, history_.steps,
         either(".precision = \"mixed_bfloat16\"", "--precision mixed_bfloat16"));

@@ -1,4 +1,4 @@
-// Saving and loading models, and what it shares with fit.
+// Saving and loading models: Model's functions, and ModelImpl's, which fit uses too.
 #include <algorithm>
 
 #include "lockstep/base/error.h"
@@ -52,18 +52,18 @@ std::optional<Progress> ModelImpl::load(const std::filesystem::path& file, LoadP
   const std::int64_t step = read_integer(contents.metadata, "step", file).value_or(0);
   if (purpose == LoadPurpose::Resume) {
     require(where.has_value(),
-            "[fit] {} was not written during fit, so it has no place to go on from: use model.load",
+            "[fit] {} was not written by fit, so there is no run to resume: use model.load",
             file.string());
     const std::string seed = std::to_string(options.seed);
     const auto saved = contents.metadata.find("seed");
     require(saved != contents.metadata.end() && saved->second == seed,
-            "[fit] {} was trained under the seed {}, but the model is compiled with {}: the run "
-            "would not go on as it was; compile with that seed, or use model.load",
+            "[fit] {} was trained with the seed {}, but the model is compiled with {}, so the run "
+            "would continue differently: compile with that seed, or use model.load",
             file.string(), saved == contents.metadata.end() ? "(none)" : saved->second, seed);
   }
-  // Only a run that resumes in mid-epoch needs the metrics; otherwise the model's may differ.
-  const bool goes_on = purpose == LoadPurpose::Resume && where->mid_epoch();
-  const NamedVariables variables = checkpoint_variables(goes_on);
+  // Only a run that resumes in mid-epoch needs the metrics; otherwise the model may have others.
+  const bool in_epoch = purpose == LoadPurpose::Resume && where->mid_epoch();
+  const NamedVariables variables = checkpoint_variables(in_epoch);
   expect_fit(contents, variables, file);
   if (accept) accept(*where);
   for (const auto& [name, variable] : variables) {

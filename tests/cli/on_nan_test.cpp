@@ -43,7 +43,7 @@ TEST(CliOnNaN, ContinueAndRestoreKeepTraining) {
   EXPECT_EQ(program.run(std::string(kDiverges) + "--on-nan continue").code, 0);
   const Outcome restored = program.run(std::string(kDiverges) + "--on-nan restore");
   EXPECT_EQ(restored.code, 0) << restored.err;
-  EXPECT_NE(restored.out.find("back to the state after step 0"), std::string::npos) << restored.out;
+  EXPECT_NE(restored.out.find("from the state after step 0"), std::string::npos) << restored.out;
   const Outcome unknown = program.run(std::string(kDiverges) + "--on-nan perhaps");
   EXPECT_EQ(unknown.code, 2);
   EXPECT_NE(unknown.err.find("--on-nan"), std::string::npos) << unknown.err;

@@ -201,7 +201,7 @@ TEST(Distribute, GradientsLieSideBySideAndAreAddedUpInPlace) {
 }
 
 // What the communication stream touches may be in use until the end of the step.
-TEST(Distribute, NothingIsPlacedOverWhatIsUnderWay) {
+TEST(Distribute, NothingIsPlacedOverWhatIsInFlight) {
   const Plan plan = plan_of(distributed(trace().graph, 3, {.first_bytes = 1, .bytes = 4096}));
   const auto overlaps = [](const Allocation& a, const Allocation& b) {
     return a.bytes > 0 && b.bytes > 0 && a.offset < b.offset + b.bytes &&
@@ -209,7 +209,7 @@ TEST(Distribute, NothingIsPlacedOverWhatIsUnderWay) {
   };
   for (std::size_t s = 0; s < plan.instructions.size(); ++s) {
     if (plan.instructions[s].stream != kCommunicationStream) continue;
-    const Node& under_way = plan.graph.node(plan.instructions[s].node);
+    const Node& in_flight = plan.graph.node(plan.instructions[s].node);
     for (std::size_t t = s + 1; t < plan.instructions.size(); ++t) {
       if (plan.instructions[t].stream == kCommunicationStream) continue;
       const auto is_over = [&](int awaited) { return awaited >= static_cast<int>(s); };
@@ -217,7 +217,7 @@ TEST(Distribute, NothingIsPlacedOverWhatIsUnderWay) {
       for (ValueId written : plan.graph.node(plan.instructions[t].node).outputs) {
         const Allocation& target = plan.values[static_cast<std::size_t>(written)];
         if (target.place != Place::Arena) continue;
-        for (const auto* ids : {&under_way.inputs, &under_way.outputs}) {
+        for (const auto* ids : {&in_flight.inputs, &in_flight.outputs}) {
           for (ValueId id : *ids) {
             const Allocation& used = plan.values[static_cast<std::size_t>(id)];
             EXPECT_FALSE(used.place == Place::Arena && overlaps(used, target))

@@ -163,7 +163,7 @@ TEST_P(RankMemoryOn, ARunWithTheInputsOfBeforeReadsThemAlsoWhenAnotherPlanRanInB
   EXPECT_TRUE(other->output("y").same_bits(expected(samples(9, 0.7f))));
 }
 
-TEST_P(RankMemoryOn, ExecutorsUnderWayAtTheSameTimeKeepTheirOwnResults) {
+TEST_P(RankMemoryOn, ExecutorsInFlightAtTheSameTimeKeepTheirOwnResults) {
   auto one = make(8);
   auto other = make(40);
   const auto issue = [](Executor& executor, const Tensor& x) {

@@ -51,7 +51,7 @@ struct Divided {
     plan = make_plan(std::move(graph), cpu_kernels());
     state.add(plan.graph);
     memory.emplace(plan, state);
-    steps = find_side_steps(plan, *memory);
+    steps = find_side_streams(plan, *memory);
   }
 
   Plan plan;

@@ -59,12 +59,12 @@ TEST(GpuExecutor, ResultsAreReadWhileTheNextRunIsInFlight) {
   const Tensor y = executor.output("y");
   for (int run = 1; run <= 50; ++run) {
     // Alternates between the executor's memory and a bound buffer that is then overwritten.
-    const std::shared_ptr<Buffer> lent = gpu().allocate_host(257 * sizeof(float));
+    const std::shared_ptr<Buffer> bound = gpu().allocate_host(257 * sizeof(float));
     executor.await_inputs();
-    Tensor values = run % 2 == 0 ? executor.input("x") : Tensor(DType::F32, {257}, lent, 0);
+    Tensor values = run % 2 == 0 ? executor.input("x") : Tensor(DType::F32, {257}, bound, 0);
     for (float& value : values.values<float>()) value = static_cast<float>(run);
     if (run % 2 != 0) {
-      EXPECT_TRUE(executor.bind_input("x", lent, 0));
+      EXPECT_TRUE(executor.bind_input("x", bound, 0));
     }
     executor.run();
     EXPECT_EQ(executor.runs(), static_cast<std::uint64_t>(run));

@@ -1,6 +1,6 @@
 // Compares pointwise kernels, which are compiled when a plan is made, with the reference: the
-// graphs of kernels/drawn_chains.h, 16-bit floats, sizes around packs and tiles, and more segments
-// than one launch holds.
+// graphs of kernels/drawn_chains.h, 16-bit floats, sizes around vectors and tiles, and more
+// segments than one launch holds.
 #include "gpu/gpu.h"
 #include "kernels/drawn_chains.h"
 #include "lockstep/graph/ops/ops.h"

@@ -277,7 +277,7 @@ TEST(Safetensors, TemporariesOfKilledWritersAreRemovedAndThoseOfRunningOnesStay)
 TEST(Safetensors, ConcurrentCleanupRemovesNoFileInUse) {
   const TemporaryFolder folder;
   std::atomic<bool> done = false;
-  std::thread sweeper([&] {
+  std::thread cleaner([&] {
     while (!done) remove_stale_temporaries(folder / "weights");
   });
   int lost = 0;
@@ -287,7 +287,7 @@ TEST(Safetensors, ConcurrentCleanupRemovesNoFileInUse) {
     if (folder.files() == 0) ++lost;
   }
   done = true;
-  sweeper.join();
+  cleaner.join();
   EXPECT_EQ(lost, 0);
 }
 

@@ -124,7 +124,7 @@ TEST_P(RunningAhead, ACallbackThatLooksAtTheModelSeesItBehindItsStep) {
 }
 
 // Planning autotunes kernels and may evict compiled steps.
-TEST_P(RunningAhead, NothingIsPlannedWhileAStepIsUnderWay) {
+TEST_P(RunningAhead, NothingIsPlannedWhileAStepIsInFlight) {
   const auto images = [](std::int64_t side) {
     const Tensor x(DType::F32, {3 * kBatch, side, side, 2});
     return Dataset::from_tensor_slices({x, make_problem(3 * kBatch).y}).batch(kBatch);
@@ -138,7 +138,7 @@ TEST_P(RunningAhead, NothingIsPlannedWhileAStepIsUnderWay) {
   EXPECT_EQ(history.planned, 2);
   EXPECT_EQ(device_.max_in_flight(), 2) << "the host did not run ahead";
   model.evaluate(batches);
-  EXPECT_EQ(device_.under_way_when_allocated(), 0);
+  EXPECT_EQ(device_.in_flight_when_allocated(), 0);
 }
 
 // A moving mean is not finite, but the loss is: no state is good, and it must not be checked again

@@ -153,7 +153,7 @@ TEST(Mirrored, PiecesThatFollowTheSpeedsGiveTheLossesOfEvenOnes) {
   expect_close(losses[0], losses[1], 1e-5);
 }
 
-TEST(Mirrored, MoreBucketsThanCanBeUnderWayAtOnce) {
+TEST(Mirrored, MoreBucketsThanCanBeInFlightAtOnce) {
   const Samples samples = make_samples(8);
   std::vector<Layer> layers = {Flatten()};
   for (int i = 0; i < 50; ++i) layers.push_back(Dense({.units = 6, .activation = "tanh"}));

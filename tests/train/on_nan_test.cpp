@@ -103,7 +103,7 @@ TEST(OnNaN, RestoreGoesBackToAGoodStateAndHalvesTheRate) {
   for (const double loss : history.series("loss")) EXPECT_TRUE(std::isfinite(loss));
   EXPECT_NEAR(model.learning_rate(), 0.01 / 8, 1e-9);
   ASSERT_EQ(heard.warnings.size(), 3u);
-  EXPECT_NE(heard.warnings[0].find("back to the state after step 0, with the learning rate 0.005"),
+  EXPECT_NE(heard.warnings[0].find("from the state after step 0 with a learning rate of 0.005"),
             std::string::npos)
       << heard.warnings[0];
 }
@@ -114,7 +114,7 @@ TEST(OnNaN, RestoreStopsIfItDoesNotHelp) {
   Sequential model = compiled_model();
   const History history = model.fit(batches_of(data), {.epochs = 3, .on_nan = OnNaN::Restore});
   EXPECT_EQ(history.restores, 5);
-  EXPECT_NE(history.failure.find("went back to a good state 5 times"), std::string::npos)
+  EXPECT_NE(history.failure.find("after 5 returns to an earlier good state"), std::string::npos)
       << history.failure;
 }
 
@@ -125,7 +125,7 @@ CompileOptions in_half_precision() {
   return options;
 }
 
-TEST(OnNaN, OverflowsAtTheLeastLossScaleAreReportedAtOnceAndEndTraining) {
+TEST(OnNaN, OverflowsAtTheSmallestLossScaleAreReportedAtOnceAndEndTraining) {
   Problem data = make_problem(400);
   std::ranges::fill(data.x.values<float>(), 60000.0f);  // its products overflow in 16 bits
   const Dataset batches = batches_of(data);
@@ -134,7 +134,7 @@ TEST(OnNaN, OverflowsAtTheLeastLossScaleAreReportedAtOnceAndEndTraining) {
   model.compile(in_half_precision());
   const History history =
       model.fit(batches, {.epochs = 3, .callbacks = {heard.callback()}, .on_nan = OnNaN::Stop});
-  EXPECT_NE(history.failure.find("least loss scale, 1"), std::string::npos) << history.failure;
+  EXPECT_NE(history.failure.find("smallest loss scale, 1"), std::string::npos) << history.failure;
   EXPECT_LT(history.steps, 50);  // within the first epoch
   EXPECT_GE(history.overflowed_steps, 16);
   ASSERT_EQ(heard.warnings.size(), 2u);
@@ -165,7 +165,7 @@ TEST(OnNaN, RestoreKeepsGoodStatesAfterALossThatTheLossScaleMadeHarmless) {
   EXPECT_EQ(history.first_non_finite_step, 5);
   EXPECT_GE(history.restores, 1);
   const bool late = std::ranges::any_of(heard.warnings, [](const std::string& text) {
-    return text.find("back to the state after step 500") != std::string::npos;
+    return text.find("from the state after step 500") != std::string::npos;
   });
   EXPECT_TRUE(late) << fmt::format("{}", fmt::join(heard.warnings, "\n"));
 }

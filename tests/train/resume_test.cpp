@@ -121,7 +121,7 @@ TEST(Resume, AStateThatNoCallbackTakesIsNamedAndNothingChanges) {
     const std::string message = message_of<UsageError>([&] {
       resumed.fit(batches, {.epochs = 2, .callbacks = callbacks, .resume = folder / "file"});
     });
-    EXPECT_NE(message.find("keeps the state of"), std::string::npos) << message;
+    EXPECT_NE(message.find("has the saved state of"), std::string::npos) << message;
     EXPECT_NE(message.find(missing), std::string::npos) << message;
     EXPECT_TRUE(resumed.weights()[0].same_bits(before[0]));
     EXPECT_EQ(resumed.step(), 0);

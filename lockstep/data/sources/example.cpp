@@ -1,26 +1,22 @@
-// Records are parsed in place: one pass over the wire format finds the requested features, and
-// their values are decoded directly into tensors. Encodings that the format allows but no writer
-// produces (such as a list in two pieces) are first normalised by protobuf.
+// Records are parsed in place: one pass over the wire format (example_wire.h) finds the requested
+// features, and their values are decoded directly into tensors. Encodings that the format allows
+// but no writer produces (such as a list in two pieces) are first normalised by protobuf.
 #include "lockstep/data/sources/example.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/wire_format_lite.h>
-
 #include <algorithm>
-#include <bit>
-#include <limits>
+#include <cstring>
 #include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/sources/example.pb.h"
+#include "lockstep/data/sources/example_wire.h"
 
 namespace lockstep {
 namespace {
 
-using google::protobuf::internal::WireFormatLite;
-using google::protobuf::io::CodedInputStream;
-
-enum class Kind { None = 0, Bytes = 1, Floats = 2, Integers = 3 };  // the numbers of the fields
+using example_wire::Found;
+using example_wire::Kind;
+using example_wire::Wire;
 
 constexpr std::size_t kMostNamed = 10;  // names of features in a message
 
@@ -54,242 +50,6 @@ Kind kind_read_as(DType dtype) {
       break;
   }
   return Kind::None;
-}
-
-// One feature on the wire: the bytes of its list.
-struct Found {
-  bool present = false;
-  Kind kind = Kind::None;
-  std::string_view list;
-};
-
-enum class Wire { Good, Unusual, Damaged };
-
-// The fields of one message.
-class Message {
- public:
-  explicit Message(std::string_view bytes)
-      : bytes_(bytes),
-        in_(reinterpret_cast<const std::uint8_t*>(bytes.data()), static_cast<int>(bytes.size())) {}
-
-  // The tag of the next field; 0 at the end, or for damage, if good() is false.
-  std::uint32_t tag() {
-    if (!good_ || in_.CurrentPosition() == static_cast<int>(bytes_.size())) return 0;
-    const std::uint32_t tag = in_.ReadTag();
-    good_ = WireFormatLite::GetTagFieldNumber(tag) != 0;
-    return good_ ? tag : 0;
-  }
-
-  std::string_view delimited() {
-    std::uint32_t size = 0;
-    const bool read = in_.ReadVarint32(&size);
-    const auto at = static_cast<std::size_t>(in_.CurrentPosition());
-    good_ = good_ && read && size <= bytes_.size() - at && in_.Skip(static_cast<int>(size));
-    return good_ ? bytes_.substr(at, size) : std::string_view();
-  }
-  std::uint64_t varint() {
-    std::uint64_t value = 0;
-    good_ = good_ && in_.ReadVarint64(&value);
-    return value;
-  }
-  float fixed() {
-    std::uint32_t bits = 0;
-    good_ = good_ && in_.ReadLittleEndian32(&bits);
-    return std::bit_cast<float>(bits);
-  }
-  void pass_over(std::uint32_t tag) {
-    good_ = good_ && WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_END_GROUP &&
-            WireFormatLite::SkipField(&in_, tag);
-  }
-  bool good() const { return good_; }
-
- private:
-  std::string_view bytes_;
-  CodedInputStream in_;
-  bool good_ = true;
-};
-
-constexpr std::uint32_t delimited_tag(int field) {
-  return WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-}
-
-// The list of a Feature.
-Wire find_list(std::string_view feature, Found& found) {
-  found = {};
-  Message message(feature);
-  int lists = 0;
-  while (const std::uint32_t tag = message.tag()) {
-    if (tag == delimited_tag(1) || tag == delimited_tag(2) || tag == delimited_tag(3)) {
-      found.kind = static_cast<Kind>(WireFormatLite::GetTagFieldNumber(tag));
-      found.list = message.delimited();
-      ++lists;
-    } else {
-      message.pass_over(tag);
-    }
-  }
-  if (!message.good()) return Wire::Damaged;
-  found.present = lists > 0;  // a feature without a list counts as missing
-  return lists > 1 ? Wire::Unusual : Wire::Good;
-}
-
-// Calls visit(name, bytes of the feature) for each entry of the map in an Example.
-template <class Visit>
-Wire walk(std::string_view example, Visit visit) {
-  if (example.size() > std::numeric_limits<int>::max()) return Wire::Damaged;
-  Message message(example);
-  std::string_view features;
-  int count = 0;
-  while (const std::uint32_t tag = message.tag()) {
-    if (tag == delimited_tag(1)) {
-      features = message.delimited();
-      ++count;
-    } else {
-      message.pass_over(tag);
-    }
-  }
-  if (!message.good()) return Wire::Damaged;
-  if (count > 1) return Wire::Unusual;
-  Message entries(features);
-  while (const std::uint32_t tag = entries.tag()) {
-    if (tag != delimited_tag(1)) {
-      entries.pass_over(tag);
-      continue;
-    }
-    Message entry(entries.delimited());
-    std::string_view name, value;
-    int values = 0;
-    while (const std::uint32_t part = entry.tag()) {
-      if (part == delimited_tag(1)) {
-        name = entry.delimited();
-      } else if (part == delimited_tag(2)) {
-        value = entry.delimited();
-        ++values;
-      } else {
-        entry.pass_over(part);
-      }
-    }
-    if (!entry.good() || !entries.good()) return Wire::Damaged;
-    if (values > 1) return Wire::Unusual;
-    const Wire wire = visit(name, value);
-    if (wire != Wire::Good) return wire;
-  }
-  return entries.good() ? Wire::Good : Wire::Damaged;
-}
-
-// Calls packed(bytes) for each packed run in a list of numbers, and single(message) for each single
-// value of the given wire type; false for damage.
-template <class Packed, class Single>
-bool walk_numbers(std::string_view list, WireFormatLite::WireType type, Packed packed,
-                  Single single) {
-  Message message(list);
-  while (const std::uint32_t tag = message.tag()) {
-    if (tag == delimited_tag(1)) {
-      const std::string_view run = message.delimited();
-      if (message.good() && !packed(run)) return false;
-    } else if (tag == WireFormatLite::MakeTag(1, type)) {
-      single(message);
-    } else {
-      message.pass_over(tag);
-    }
-  }
-  return message.good();
-}
-
-// How many floats a list has; nullopt for damage. Call before copy_floats().
-std::optional<std::size_t> count_floats(std::string_view list) {
-  std::size_t count = 0;
-  const bool good = walk_numbers(
-      list, WireFormatLite::WIRETYPE_FIXED32,
-      [&](std::string_view run) {
-        count += run.size() / sizeof(float);
-        return run.size() % sizeof(float) == 0;
-      },
-      [&](Message& message) {
-        message.fixed();
-        ++count;
-      });
-  return good ? std::optional(count) : std::nullopt;
-}
-
-void copy_floats(std::string_view list, float* to) {
-  walk_numbers(
-      list, WireFormatLite::WIRETYPE_FIXED32,
-      [&](std::string_view run) {
-        if (std::endian::native == std::endian::little && !run.empty()) {
-          std::memcpy(to, run.data(), run.size());
-          to += run.size() / sizeof(float);
-        } else {
-          Message values(run);
-          for (std::size_t i = 0; i < run.size() / sizeof(float); ++i) *to++ = values.fixed();
-        }
-        return true;
-      },
-      [&](Message& message) { *to++ = message.fixed(); });
-}
-
-// How many integers a list has, or an upper bound if it is damaged: a varint ends with a byte whose
-// highest bit is clear.
-std::size_t count_integers(std::string_view list) {
-  std::size_t count = 0;
-  walk_numbers(
-      list, WireFormatLite::WIRETYPE_VARINT,
-      [&](std::string_view run) {
-        count += static_cast<std::size_t>(std::ranges::count_if(
-            run, [](char byte) { return static_cast<signed char>(byte) >= 0; }));
-        return true;
-      },
-      [&](Message& message) {
-        message.varint();
-        ++count;
-      });
-  return count;
-}
-
-// Reads a varint; null if it is damaged.
-const char* read_varint(const char* at, const char* end, std::uint64_t& value) {
-  value = 0;
-  for (int shift = 0; shift < 70 && at < end; shift += 7) {
-    const auto byte = static_cast<unsigned char>(*at++);
-    value |= std::uint64_t{byte & 0x7Fu} << shift;
-    if (byte < 0x80) return at;
-  }
-  return nullptr;
-}
-
-// Calls take(value) for each value of a list of integers; false for damage.
-template <class Take>
-bool for_each_integer(std::string_view list, Take take) {
-  return walk_numbers(
-      list, WireFormatLite::WIRETYPE_VARINT,
-      [&](std::string_view run) {
-        const char* const end = run.data() + run.size();
-        std::uint64_t value = 0;
-        for (const char* at = run.data(); at != end;) {
-          at = read_varint(at, end, value);
-          if (at == nullptr) return false;
-          take(static_cast<std::int64_t>(value));
-        }
-        return true;
-      },
-      [&](Message& message) {
-        const std::uint64_t value = message.varint();
-        if (message.good()) take(static_cast<std::int64_t>(value));
-      });
-}
-
-// Calls take(value) for each byte string of a list; false for damage.
-template <class Take>
-bool for_each_string(std::string_view list, Take take) {
-  Message message(list);
-  while (const std::uint32_t tag = message.tag()) {
-    if (tag == delimited_tag(1)) {
-      const std::string_view value = message.delimited();
-      if (message.good()) take(value);
-    } else {
-      message.pass_over(tag);
-    }
-  }
-  return message.good();
 }
 
 // Fills a tensor from element `begin` on.
@@ -377,7 +137,7 @@ class FeatureReader {
   Tensor read_bytes(std::string_view list) const {
     std::string_view bytes;
     std::size_t strings = 0;
-    const bool good = for_each_string(list, [&](std::string_view value) {
+    const bool good = example_wire::for_each_string(list, [&](std::string_view value) {
       bytes = value;
       ++strings;
     });
@@ -391,14 +151,14 @@ class FeatureReader {
   }
 
   Tensor read_floats(std::string_view list) const {
-    const std::optional<std::size_t> count = count_floats(list);
+    const std::optional<std::size_t> count = example_wire::count_floats(list);
     if (!count) fail_damaged();
     Tensor tensor = allocate(*count);
     if (spec_.dtype == DType::F32) {
-      copy_floats(list, tensor.values<float>().data());
+      example_wire::copy_floats(list, tensor.values<float>().data());
     } else {
       std::vector<float> values(*count);
-      copy_floats(list, values.data());
+      example_wire::copy_floats(list, values.data());
       std::ranges::copy(values, tensor.values<double>().begin());
     }
     return tensor;
@@ -406,10 +166,10 @@ class FeatureReader {
 
   template <class T>
   Tensor read_integers(std::string_view list) const {
-    Tensor tensor = allocate(count_integers(list));
+    Tensor tensor = allocate(example_wire::count_integers(list));
     T* const begin = tensor.values<T>().data();
     T* to = begin;
-    const bool good = for_each_integer(list, [&](std::int64_t value) {
+    const bool good = example_wire::for_each_integer(list, [&](std::int64_t value) {
       const T narrow = static_cast<T>(value);
       if (static_cast<std::int64_t>(narrow) != value) {
         fail_feature(fmt::format("value {} is {}, which {} cannot hold", to - begin, value,
@@ -448,7 +208,7 @@ void check(const FeatureSpec& spec) {
 
 std::string names_in(std::string_view example) {
   std::vector<std::string> names;
-  walk(example, [&](std::string_view name, std::string_view) {
+  example_wire::walk(example, [&](std::string_view name, std::string_view) {
     names.push_back(fmt::format("'{}'", name));
     return Wire::Good;
   });
@@ -477,10 +237,10 @@ std::vector<Tensor> ExampleParser::parse(std::string_view bytes, std::string_vie
   std::vector<Found> found(features_.size());
   const auto find = [&](std::string_view name, std::string_view feature) {
     const auto at = by_name_.find(name);
-    return at == by_name_.end() ? Wire::Good : find_list(feature, found[at->second]);
+    return at == by_name_.end() ? Wire::Good : example_wire::find_list(feature, found[at->second]);
   };
   std::string usual;
-  Wire wire = walk(bytes, find);
+  Wire wire = example_wire::walk(bytes, find);
   if (wire == Wire::Unusual) {
     examples::Example example;
     wire = example.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ? Wire::Good
@@ -489,7 +249,7 @@ std::vector<Tensor> ExampleParser::parse(std::string_view bytes, std::string_vie
       usual = example.SerializeAsString();
       bytes = usual;
       found.assign(features_.size(), {});
-      wire = walk(bytes, find);
+      wire = example_wire::walk(bytes, find);
     }
   }
   if (wire != Wire::Good) {

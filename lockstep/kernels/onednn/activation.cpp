@@ -42,18 +42,18 @@ LOCKSTEP_VECTORIZED void grad_loop(const float* dy, const float* operand, float*
 
 }  // namespace
 
-ActivationSweeps activation_sweeps(std::string_view kind) {
+ActivationLoops activation_loops(std::string_view kind) {
   if (kind.empty() || kind == "linear") return {.biased = biased_loop<Linear>};
-  return with_activation<VectorMath>(kind, 0.0, [](auto activation) -> ActivationSweeps {
+  return with_activation<VectorMath>(kind, 0.0, [](auto activation) -> ActivationLoops {
     using A = decltype(activation);
     return {value_loop<A>, biased_loop<A>, grad_loop<A>};
   });
 }
 
-void sweep_in_parallel(const ActivationSweeps& sweeps, const float* x, float* y, std::int64_t n,
+void apply_in_parallel(const ActivationLoops& loops, const float* x, float* y, std::int64_t n,
                        float alpha) {
   parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-    sweeps.value(x + begin, y + begin, end - begin, alpha);
+    loops.value(x + begin, y + begin, end - begin, alpha);
   });
 }
 

@@ -8,7 +8,7 @@ namespace lockstep::onednn {
 
 // The loops of one kind over n consecutive elements, on the calling thread. Inputs and outputs may
 // be the same memory. alpha is the slope of leaky_relu; the others ignore it.
-struct ActivationSweeps {
+struct ActivationLoops {
   // y = f(x); null for linear.
   void (*value)(const float* x, float* y, std::int64_t n, float alpha) = nullptr;
   // y = f(y + bias).
@@ -19,10 +19,10 @@ struct ActivationSweeps {
 };
 
 // UsageError for an unknown name; "" and "linear" change nothing.
-ActivationSweeps activation_sweeps(std::string_view kind);
+ActivationLoops activation_loops(std::string_view kind);
 
 // Runs `value` on several threads.
-void sweep_in_parallel(const ActivationSweeps& sweeps, const float* x, float* y, std::int64_t n,
+void apply_in_parallel(const ActivationLoops& loops, const float* x, float* y, std::int64_t n,
                        float alpha);
 
 }  // namespace lockstep::onednn

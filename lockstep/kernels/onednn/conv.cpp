@@ -37,7 +37,7 @@ class ActivatedKernel final : public Kernel {
   ActivatedKernel(std::unique_ptr<Kernel> inner, std::int64_t elements, const Attrs& attrs)
       : inner_(std::move(inner)),
         elements_(elements),
-        sweeps_(activation_sweeps(attrs.text("activation"))),
+        loops_(activation_loops(attrs.text("activation"))),
         alpha_(attrs.has("alpha") ? static_cast<float>(attrs.real("alpha")) : 0.0f) {}
   void bind(const Binding& binding) override {
     inner_->bind(binding);
@@ -45,13 +45,13 @@ class ActivatedKernel final : public Kernel {
   }
   void run(Stream& stream) override {
     inner_->run(stream);
-    sweep_in_parallel(sweeps_, result_, result_, elements_, alpha_);
+    apply_in_parallel(loops_, result_, result_, elements_, alpha_);
   }
 
  private:
   std::unique_ptr<Kernel> inner_;
   std::int64_t elements_;
-  ActivationSweeps sweeps_;
+  ActivationLoops loops_;
   float alpha_;
   float* result_ = nullptr;
 };

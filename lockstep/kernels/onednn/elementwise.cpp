@@ -54,21 +54,21 @@ std::unique_ptr<Kernel> make_add(const KernelCall& call) {
 
 std::unique_ptr<Kernel> make_activation(const KernelCall& call) {
   const std::int64_t n = call.out_shape(0).elements();
-  const ActivationSweeps sweeps = activation_sweeps(call.attrs().text("kind"));
+  const ActivationLoops loops = activation_loops(call.attrs().text("kind"));
   const auto alpha = static_cast<float>(call.attrs().real("alpha"));
-  return make_kernel([n, sweeps, alpha](const Binding& binding) {
-    sweep_in_parallel(sweeps, binding.in<float>(0), binding.out<float>(0), n, alpha);
+  return make_kernel([n, loops, alpha](const Binding& binding) {
+    apply_in_parallel(loops, binding.in<float>(0), binding.out<float>(0), n, alpha);
   });
 }
 
 std::unique_ptr<Kernel> make_activation_grad(const KernelCall& call) {
   const std::int64_t n = call.out_shape(0).elements();
-  const ActivationSweeps sweeps = activation_sweeps(call.attrs().text("kind"));
+  const ActivationLoops loops = activation_loops(call.attrs().text("kind"));
   const auto alpha = static_cast<float>(call.attrs().real("alpha"));
-  return make_kernel([n, sweeps, alpha](const Binding& binding) {
+  return make_kernel([n, loops, alpha](const Binding& binding) {
     parallel_for(n, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      sweeps.grad(binding.in<float>(0) + begin, binding.in<float>(1) + begin,
-                  binding.out<float>(0) + begin, end - begin, alpha);
+      loops.grad(binding.in<float>(0) + begin, binding.in<float>(1) + begin,
+                 binding.out<float>(0) + begin, end - begin, alpha);
     });
   });
 }

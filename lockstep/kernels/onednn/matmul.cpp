@@ -132,16 +132,16 @@ void multiply_in_parts(const Product& p, const float* a, const float* b, float* 
 
 // y = activation(y + bias), row by row; all rows at once if there is no bias.
 struct Epilogue {
-  ActivationSweeps sweeps;
+  ActivationLoops loops;
   float alpha = 0;
 
   void operator()(float* y, const float* bias, std::int64_t rows, std::int64_t n) const {
     if (bias == nullptr) {
-      if (sweeps.value != nullptr) sweep_in_parallel(sweeps, y, y, rows * n, alpha);
+      if (loops.value != nullptr) apply_in_parallel(loops, y, y, rows * n, alpha);
       return;
     }
     parallel_for(rows, 1 + (1 << 15) / (n + 1), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) sweeps.biased(y + r * n, bias, n, alpha);
+      for (std::int64_t r = begin; r < end; ++r) loops.biased(y + r * n, bias, n, alpha);
     });
   }
 };
@@ -160,7 +160,7 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
   const Product p = product_of(call);
   const bool biased = call.in_count() > 2;
   const Epilogue epilogue{
-      activation_sweeps(call.attrs().text_or_empty("activation")),
+      activation_loops(call.attrs().text_or_empty("activation")),
       call.attrs().has("alpha") ? static_cast<float>(call.attrs().real("alpha")) : 0.0f};
   return make_kernel([=](const Binding& binding) {
     const auto* a = binding.in<float>(0);

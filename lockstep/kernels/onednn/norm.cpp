@@ -48,7 +48,7 @@ struct Forward {
   Tiles tiles;
   double epsilon;
   bool residual;
-  NormSweeps sweeps;
+  NormLoops loops;
 
   void operator()(const Binding& binding) const {
     const float* x = binding.in<float>(0);
@@ -66,8 +66,8 @@ struct Forward {
     parallel_for(tiles.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const Tiles::Tile tile = tiles.tile(t);
-        sweeps.statistics(x + tile.begin, tile.rows, tiles.lanes, means + t * tiles.lanes,
-                          squares + t * tiles.lanes);
+        loops.statistics(x + tile.begin, tile.rows, tiles.lanes, means + t * tiles.lanes,
+                         squares + t * tiles.lanes);
       }
     });
     for (std::int64_t group = 0; group < tiles.groups; ++group) {
@@ -94,8 +94,8 @@ struct Forward {
     parallel_for(tiles.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const Tiles::Tile tile = tiles.tile(t);
-        sweeps.result(x + tile.begin, residual ? added + tile.begin : nullptr, y + tile.begin,
-                      tile.rows, tiles.lanes, scale + tile.channel, shift + tile.channel);
+        loops.result(x + tile.begin, residual ? added + tile.begin : nullptr, y + tile.begin,
+                     tile.rows, tiles.lanes, scale + tile.channel, shift + tile.channel);
       }
     });
   }
@@ -105,7 +105,7 @@ struct Backward {
   Tiles tiles;
   double epsilon;
   NormGradForm form;
-  NormGradSweeps sweeps;
+  NormGradLoops loops;
 
   void operator()(const Binding& binding) const {
     const bool from_input = form.mask == NormMask::FromInput;
@@ -153,8 +153,8 @@ struct Backward {
     parallel_for(tiles.count(), kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t t = begin; t < end; ++t) {
         const Tiles::Tile tile = tiles.tile(t);
-        sweeps.sums(read(tile), mean + tile.channel, sums + t * tiles.lanes,
-                    products + t * tiles.lanes);
+        loops.sums(read(tile), mean + tile.channel, sums + t * tiles.lanes,
+                   products + t * tiles.lanes);
       }
     });
     const double count = static_cast<double>(tiles.images * tiles.rows);
@@ -182,8 +182,8 @@ struct Backward {
         const Tiles::Tile tile = tiles.tile(t);
         NormGradTile source = read(tile);
         if (form.keep) source.dy = source.kept;
-        sweeps.gradient(source, dx + tile.begin, a + tile.channel, b + tile.channel,
-                        c + tile.channel);
+        loops.gradient(source, dx + tile.begin, a + tile.channel, b + tile.channel,
+                       c + tile.channel);
       }
     });
   }
@@ -231,7 +231,7 @@ Tiles tiles_for(const KernelCall& call) {
 std::unique_ptr<Kernel> make_forward(const KernelCall& call) {
   const bool residual = call.in_count() > 3;
   return make_kernel(Forward{tiles_for(call), call.attrs().real("epsilon"), residual,
-                             norm_sweeps(is_relu(call), residual)});
+                             norm_loops(is_relu(call), residual)});
 }
 
 NormGradForm grad_form_of(const KernelCall& call) {
@@ -250,7 +250,7 @@ NormGradForm grad_form_of(const KernelCall& call) {
 std::unique_ptr<Kernel> make_backward(const KernelCall& call) {
   const NormGradForm form = grad_form_of(call);
   return make_kernel(
-      Backward{tiles_for(call), call.attrs().real("epsilon"), form, norm_grad_sweeps(form)});
+      Backward{tiles_for(call), call.attrs().real("epsilon"), form, norm_grad_loops(form)});
 }
 
 std::size_t forward_workspace(const KernelCall& call) {

@@ -45,7 +45,7 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
   const double epsilon = call.attrs().real("epsilon");
   const std::int64_t channels = call.in_shape(1).elements();
   const bool residual = has_residual(call);
-  const auto result = norm_sweeps(call.attrs().has("activation"), residual).result;
+  const auto result = norm_loops(call.attrs().has("activation"), residual).result;
   return make_kernel([tiles, epsilon, channels, residual, result](const Binding& binding) {
     float* scale = reinterpret_cast<float*>(binding.workspace);
     float* shift = scale + channels;

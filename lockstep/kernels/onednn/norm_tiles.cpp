@@ -9,13 +9,13 @@
 // passed.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-#define LOCKSTEP_ISA_FILE "lockstep/kernels/onednn/norm_sweeps.inc"
+#define LOCKSTEP_ISA_FILE "lockstep/kernels/onednn/norm_loops.inc"
 #include "lockstep/kernels/onednn/every_isa.h"
 
 namespace lockstep::onednn {
 
-NormSweeps norm_sweeps(bool relu, bool residual) {
-  return best_isa(v4::sweeps, v3::sweeps, any_isa::sweeps)(relu, residual);
+NormLoops norm_loops(bool relu, bool residual) {
+  return best_isa(v4::loops, v3::loops, any_isa::loops)(relu, residual);
 }
 
 NormAffine norm_affine(float gamma, float beta, float mean, float variance, double epsilon) {
@@ -23,8 +23,8 @@ NormAffine norm_affine(float gamma, float beta, float mean, float variance, doub
   return {static_cast<float>(factor), static_cast<float>(beta - mean * factor)};
 }
 
-NormGradSweeps norm_grad_sweeps(const NormGradForm& form) {
-  return best_isa(v4::grad_sweeps, v3::grad_sweeps, any_isa::grad_sweeps)(form);
+NormGradLoops norm_grad_loops(const NormGradForm& form) {
+  return best_isa(v4::grad_loops, v3::grad_loops, any_isa::grad_loops)(form);
 }
 
 }  // namespace lockstep::onednn

@@ -5,14 +5,14 @@
 
 namespace lockstep::onednn {
 
-struct NormSweeps {
+struct NormLoops {
   // The mean of each lane, and the sum of squared differences from it (m2).
   void (*statistics)(const float* x, std::int64_t rows, std::int64_t lanes, float* mean, float* m2);
   // y = x * scale + shift (+ residual), and ReLU if requested; y may be x.
   void (*result)(const float* x, const float* residual, float* y, std::int64_t rows,
                  std::int64_t lanes, const float* scale, const float* shift);
 };
-NormSweeps norm_sweeps(bool relu, bool residual);
+NormLoops norm_loops(bool relu, bool residual);
 
 // scale and shift, from statistics in f32, so that the gradient recomputes the same bits.
 struct NormAffine {
@@ -43,13 +43,13 @@ struct NormGradTile {
 };
 
 // With g = dy (+ dy2), masked:
-struct NormGradSweeps {
+struct NormGradLoops {
   // The sums of g and of g * (x - mean).
   void (*sums)(const NormGradTile& tile, const float* mean, float* sum, float* product);
   // dx = a * g + b * x + c. dx may be dy or x. If g was kept, it is the tile's dy here.
   void (*gradient)(const NormGradTile& tile, float* dx, const float* a, const float* b,
                    const float* c);
 };
-NormGradSweeps norm_grad_sweeps(const NormGradForm& form);
+NormGradLoops norm_grad_loops(const NormGradForm& form);
 
 }  // namespace lockstep::onednn

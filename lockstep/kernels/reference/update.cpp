@@ -9,7 +9,7 @@
 #include "lockstep/device/cpu/parallel.h"
 #include "lockstep/kernels/reference/floating.h"
 #include "lockstep/kernels/reference/reference.h"
-#include "lockstep/kernels/reference/update_sweeps.h"
+#include "lockstep/kernels/reference/update_loops.h"
 
 namespace lockstep {
 namespace {

@@ -94,7 +94,7 @@ bool is_aligned(const void* pointer) {
 
 class ConvKernel final : public Kernel {
  public:
-  ConvKernel(CudaContext& context, const ConvProblem& problem, const BiasSweep& epilogue,
+  ConvKernel(CudaContext& context, const ConvProblem& problem, const BiasActivation& epilogue,
              const ColumnSum& sum)
       : problem_(problem),
         epilogue_(epilogue),
@@ -102,10 +102,9 @@ class ConvKernel final : public Kernel {
         solution_(solve_conv(context, problem)),
         places_(problem_, solution_, sum_) {
     if (solution_.exists() || problem.operations() == 0) return;
-    const std::vector<std::string>& refusals = context.cudnn().refusals;
     context.remark(fmt::format(
         "a convolution runs on a slow fallback kernel, because cuDNN has none for it: {}",
-        refusals.empty() ? "it does not say why" : refusals.back()));
+        context.cudnn().last_refusal().value_or("it does not say why")));
   }
 
   void bind(const Binding& binding) override {
@@ -234,7 +233,7 @@ class ConvKernel final : public Kernel {
   }
 
   ConvProblem problem_;
-  BiasSweep epilogue_;
+  BiasActivation epilogue_;
   ColumnSum sum_;
   ConvSolution solution_;
   Workspace places_;
@@ -251,8 +250,8 @@ class ConvKernel final : public Kernel {
 };
 
 // Bias and activation after a convolution; nothing after a gradient.
-BiasSweep epilogue_of(const KernelCall& call, ConvWay way) {
-  BiasSweep epilogue;
+BiasActivation epilogue_of(const KernelCall& call, ConvWay way) {
+  BiasActivation epilogue;
   if (way != ConvWay::Forward) return epilogue;
   const Shape& y = call.out_shape(0);
   epilogue.dtype = call.output(0).type.dtype;

@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 constexpr int kFlight = 4;  // loads that a thread has in flight
 
 bool is_wide(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % kPackBytes == 0;
+  return reinterpret_cast<std::uintptr_t>(pointer) % kVectorBytes == 0;
 }
 
 __device__ float activated(CudaActivation kind, float x, float alpha) {
@@ -53,24 +53,23 @@ __device__ float applied(CudaActivation kind, float x, float alpha) {
 // Adds kCount consecutive elements of the bias, in vector loads of at most 16 bytes.
 template <int kCount, class B>
 __device__ void add_bias(const B* bias, float* values) {
-  constexpr int kLoad = kCount < kPackOf<B> ? kCount : kPackOf<B>;
+  constexpr int kLoad = kCount < kCommonVectorSize<B> ? kCount : kCommonVectorSize<B>;
 #pragma unroll
   for (int i = 0; i < kCount; i += kLoad) {
-    const auto piece = load_pack<B, kLoad>(bias + i);
+    const auto piece = load_vector<B, kLoad>(bias + i);
 #pragma unroll
     for (int j = 0; j < kLoad; ++j) values[i + j] += widen(piece.items[j]);
   }
 }
 
-// y = f(y + bias) in vectors (packs) of kCount elements, `columns` vectors per row. A thread block
-// covers kFlight contiguous ranges of kThreads vectors each, so a thread has kFlight vector loads
-// in flight; it finds the column of its first vector by a division, those of the others by
-// increments.
+// y = f(y + bias) in vectors of kCount elements, `columns` vectors per row. A thread block covers
+// kFlight contiguous ranges of kThreads vectors each, so a thread has kFlight vector loads in
+// flight; it finds the column of its first vector by a division, those of the others by increments.
 template <class T, class B, int kCount, Formula kFormula>
 __global__ void __launch_bounds__(kThreads)
-    sweep_kernel(T* y, const B* bias, std::int64_t packs, std::int64_t columns, CudaActivation kind,
-                 float alpha) {
-  using Elements = Pack<T, kCount>;
+    bias_activation_kernel(T* y, const B* bias, std::int64_t vectors, std::int64_t columns,
+                           CudaActivation kind, float alpha) {
+  using Elements = Vector<T, kCount>;
   auto* data = reinterpret_cast<Elements*>(y);
   const std::int64_t first =
       static_cast<std::int64_t>(blockIdx.x) * (kThreads * kFlight) + threadIdx.x;
@@ -78,14 +77,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int f = 0; f < kFlight; ++f) {
     const std::int64_t i = first + f * kThreads;
-    if (i < packs) loaded[f] = data[i];
+    if (i < vectors) loaded[f] = data[i];
   }
   std::int64_t column = bias == nullptr ? 0 : first % columns;
   const std::int64_t step = bias == nullptr ? 0 : kThreads % columns;
 #pragma unroll
   for (int f = 0; f < kFlight; ++f) {
     const std::int64_t i = first + f * kThreads;
-    if (i >= packs) break;
+    if (i >= vectors) break;
     float values[kCount];
 #pragma unroll
     for (int j = 0; j < kCount; ++j) values[j] = widen(loaded[f].items[j]);
@@ -102,30 +101,32 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T, class B, int kCount>
-void launch_sweep(const BiasSweep& sweep, T* y, const B* bias, cudaStream_t stream) {
-  const std::int64_t columns = sweep.columns / kCount;
-  const std::int64_t packs = sweep.rows * columns;
+void launch_bias_activation(const BiasActivation& epilogue, T* y, const B* bias,
+                            cudaStream_t stream) {
+  const std::int64_t columns = epilogue.columns / kCount;
+  const std::int64_t vectors = epilogue.rows * columns;
   const unsigned blocks =
-      static_cast<unsigned>((packs + kFlight * kThreads - 1) / (kFlight * kThreads));
+      static_cast<unsigned>((vectors + kFlight * kThreads - 1) / (kFlight * kThreads));
   const auto launch = [&](auto kernel) {
-    kernel<<<blocks, kThreads, 0, stream>>>(y, bias, packs, columns, sweep.activation, sweep.alpha);
+    kernel<<<blocks, kThreads, 0, stream>>>(y, bias, vectors, columns, epilogue.activation,
+                                            epilogue.alpha);
   };
-  switch (sweep.activation) {
+  switch (epilogue.activation) {
     case CudaActivation::Linear:
-      return launch(sweep_kernel<T, B, kCount, Formula::Linear>);
+      return launch(bias_activation_kernel<T, B, kCount, Formula::Linear>);
     case CudaActivation::Relu:
-      return launch(sweep_kernel<T, B, kCount, Formula::Relu>);
+      return launch(bias_activation_kernel<T, B, kCount, Formula::Relu>);
     default:
-      return launch(sweep_kernel<T, B, kCount, Formula::Any>);
+      return launch(bias_activation_kernel<T, B, kCount, Formula::Any>);
   }
 }
 
 template <class T, class B>
-void sweep_of(const BiasSweep& sweep, T* y, const B* bias, cudaStream_t stream) {
-  if (sweep.columns % kPackOf<T> == 0 && is_wide(y) && is_wide(bias)) {
-    launch_sweep<T, B, kPackOf<T>>(sweep, y, bias, stream);
+void run_bias_activation(const BiasActivation& epilogue, T* y, const B* bias, cudaStream_t stream) {
+  if (epilogue.columns % kCommonVectorSize<T> == 0 && is_wide(y) && is_wide(bias)) {
+    launch_bias_activation<T, B, kCommonVectorSize<T>>(epilogue, y, bias, stream);
   } else {
-    launch_sweep<T, B, 1>(sweep, y, bias, stream);
+    launch_bias_activation<T, B, 1>(epilogue, y, bias, stream);
   }
 }
 
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kThreads)
   if (column < columns) {
 #pragma unroll 4
     for (std::int64_t row = begin + group; row < end; row += groups) {
-      const auto piece = load_pack<T, kCount>(x + row * columns + column);
+      const auto piece = load_vector<T, kCount>(x + row * columns + column);
 #pragma unroll
       for (int j = 0; j < kCount; ++j) sums[j] += widen(piece.items[j]);
     }
@@ -198,19 +199,19 @@ __global__ void __launch_bounds__(kSumColumns* kSumGroups)
 }
 
 // Threads along a row in the first stage, for a row of so many vectors.
-int lanes_for(std::int64_t packs) {
+int lanes_for(std::int64_t vectors) {
   int lanes = 1;
-  while (lanes < 32 && lanes < packs) lanes *= 2;
+  while (lanes < 32 && lanes < vectors) lanes *= 2;
   return lanes;
 }
 
 template <class T, int kCount>
 void sum_rows(const T* x, float* partials, std::int64_t rows, std::int64_t columns,
               std::int64_t chunks, cudaStream_t stream) {
-  const std::int64_t packs = columns / kCount;
-  const int lanes = lanes_for(packs);
+  const std::int64_t vectors = columns / kCount;
+  const int lanes = lanes_for(vectors);
   const dim3 blocks(static_cast<unsigned>(chunks),
-                    static_cast<unsigned>((packs + lanes - 1) / lanes));
+                    static_cast<unsigned>((vectors + lanes - 1) / lanes));
   sum_rows_kernel<T, kCount><<<blocks, kThreads, 0, stream>>>(x, partials, rows, columns, lanes,
                                                               (rows + chunks - 1) / chunks);
 }
@@ -231,15 +232,15 @@ CudaActivation cuda_activation(std::string_view kind) {
   fail<UsageError>("'{}' is not an activation", kind);
 }
 
-void BiasSweep::run(void* y, const void* bias, cudaStream_t stream) const {
+void BiasActivation::run(void* y, const void* bias, cudaStream_t stream) const {
   if (!changes_something()) return;
   if (!biased) bias = nullptr;
   cuda_dispatch_float(dtype, [&](auto zero) {
     using T = decltype(zero);
     if (bias_dtype == dtype) {
-      sweep_of(*this, static_cast<T*>(y), static_cast<const T*>(bias), stream);
+      run_bias_activation(*this, static_cast<T*>(y), static_cast<const T*>(bias), stream);
     } else {
-      sweep_of(*this, static_cast<T*>(y), static_cast<const float*>(bias), stream);
+      run_bias_activation(*this, static_cast<T*>(y), static_cast<const float*>(bias), stream);
     }
   });
   check_launch("bias and activation");
@@ -264,8 +265,8 @@ void ColumnSum::run(const void* x, void* result, void* workspace, cudaStream_t s
   cuda_dispatch_float(dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto* matrix = static_cast<const T*>(x);
-    if (columns % kPackOf<T> == 0 && is_wide(x)) {
-      sum_rows<T, kPackOf<T>>(matrix, partials, rows, columns, chunks(), stream);
+    if (columns % kCommonVectorSize<T> == 0 && is_wide(x)) {
+      sum_rows<T, kCommonVectorSize<T>>(matrix, partials, rows, columns, chunks(), stream);
     } else {
       sum_rows<T, 1>(matrix, partials, rows, columns, chunks(), stream);
     }

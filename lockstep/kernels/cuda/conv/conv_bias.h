@@ -30,7 +30,7 @@ enum class CudaActivation {
 CudaActivation cuda_activation(std::string_view kind);
 
 // y = f(y + bias), in place, over (rows, columns); formulas as in activations.h.
-struct BiasSweep {
+struct BiasActivation {
   DType dtype = DType::F32;       // of y
   bool biased = false;            // if false, bias is not read
   DType bias_dtype = DType::F32;  // y's, or f32

@@ -57,19 +57,19 @@ void with_unit(const Border& border, const void* a, const void* b, F&& f) {
 template <class U, int V>
 __global__ void resize_rows_kernel(const U* from, U* to, std::int64_t rows, int from_columns,
                                    int to_columns) {
-  struct alignas(sizeof(U) * V) Pack {
+  struct alignas(sizeof(U) * V) Vector {
     U values[V];
   };
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row >= rows) return;
   for (int first = 0; first < to_columns; first += V) {
-    Pack pack;
+    Vector vector;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const int column = first + i;
-      pack.values[i] = column < from_columns ? from[row * from_columns + column] : U{};
+      vector.values[i] = column < from_columns ? from[row * from_columns + column] : U{};
     }
-    *reinterpret_cast<Pack*>(to + row * to_columns + first) = pack;
+    *reinterpret_cast<Vector*>(to + row * to_columns + first) = vector;
   }
 }
 
@@ -77,8 +77,8 @@ template <class U>
 void resize_rows_of(const void* from, void* to, std::int64_t rows, std::int64_t from_columns,
                     std::int64_t to_columns, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((rows + kThreads - 1) / kThreads);
-  const bool in_packs = to_columns % 4 == 0 && is_wide(to);
-  const auto kernel = in_packs ? resize_rows_kernel<U, 4> : resize_rows_kernel<U, 1>;
+  const bool in_vectors = to_columns % 4 == 0 && is_wide(to);
+  const auto kernel = in_vectors ? resize_rows_kernel<U, 4> : resize_rows_kernel<U, 1>;
   kernel<<<blocks, kThreads, 0, stream>>>(static_cast<const U*>(from), static_cast<U*>(to), rows,
                                           static_cast<int>(from_columns),
                                           static_cast<int>(to_columns));

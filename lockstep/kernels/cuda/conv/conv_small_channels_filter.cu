@@ -11,7 +11,7 @@
 
 #include "lockstep/kernels/cuda/conv/conv_small_channels.cuh"
 #include "lockstep/kernels/cuda/cuda.h"
-#include "lockstep/kernels/cuda/primitives/packs.cuh"
+#include "lockstep/kernels/cuda/primitives/vectors.cuh"
 
 namespace lockstep {
 namespace {
@@ -23,14 +23,14 @@ constexpr int kRowBytes = 2 * kOutputs;
 constexpr int kRunBytes = kRun * kRowBytes;
 static_assert(kRing * kRunBytes == FewChannels::kRingBytes);
 
-// A run's gradients as (results, 64), zeros past the end. The eight 16-byte packs of a row are
+// A run's gradients as (results, 64), zeros past the end. The eight 16-byte vectors of a row are
 // permuted by its number, so that those loaded together are in different banks.
-__device__ __forceinline__ unsigned pack_place(int result, int pack) {
-  return static_cast<unsigned>(result * kRowBytes + (pack ^ (result & 7)) * 16);
+__device__ __forceinline__ unsigned vector_place(int result, int vector) {
+  return static_cast<unsigned>(result * kRowBytes + (vector ^ (result & 7)) * 16);
 }
 
-// Starts to fetch a thread's packs of the results from `first` on; `from` points to its channels of
-// the strip's first result, `to` is the address of its pack of the run's first result.
+// Starts to fetch a thread's vectors of the results from `first` on; `from` points to its channels
+// of the strip's first result, `to` is the address of its vector of the run's first result.
 template <class T>
 __device__ __forceinline__ void fetch_run(const FewChannels& f, const SmallDivisor& by_columns,
                                           const FewStrip& strip, const T* from, bool has_outputs,
@@ -73,11 +73,11 @@ __global__ void __launch_bounds__(kFewThreads, kFewInPlace)
   const int runs = (count + kRun - 1) / kRun;
   const unsigned strips = static_cast<unsigned>(f.strips());
 
-  // The offsets of a thread's pack in each group of 16 output channels, at the start of a run.
-  unsigned packs[4];
+  // The offsets of a thread's vector in each group of 16 output channels, at the start of a run.
+  unsigned vectors[4];
 #pragma unroll
   for (int tile = 0; tile < 4; ++tile) {
-    packs[tile] = pack_place(lane % 8 + lane / 16 * 8, tile * 2 + lane / 8 % 2);
+    vectors[tile] = vector_place(lane % 8 + lane / 16 * 8, tile * 2 + lane / 8 % 2);
   }
 
   float sums[4][kRows][4] = {};
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewInPlace)
   const int output = first_output + static_cast<int>(threadIdx.x) % 8 * 8;
   const T* ahead_from = grad + ahead.first(f) * f.o + output;
   const unsigned to =
-      ring + pack_place(static_cast<int>(threadIdx.x) / 8, static_cast<int>(threadIdx.x) % 8);
+      ring + vector_place(static_cast<int>(threadIdx.x) / 8, static_cast<int>(threadIdx.x) % 8);
   const auto fetch_next = [&] {
     if (ahead_number < strips) {
       fetch_run(f, by_columns, ahead, ahead_from, output < f.o, ahead_run * kRun,
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kFewThreads, kFewInPlace)
 #pragma unroll
         for (int tile = 0; tile < 4; ++tile) {
           load_transposed(a[tile],
-                          grads + packs[tile] + static_cast<unsigned>(part * 16 * kRowBytes));
+                          grads + vectors[tile] + static_cast<unsigned>(part * 16 * kRowBytes));
         }
         const int i = min(run * kRun + part * 16 + lane % 16, count - 1);
         const int row = by_columns.quotient(i);

@@ -9,7 +9,7 @@
 
 #include "lockstep/kernels/cuda/conv/conv_small_channels.cuh"
 #include "lockstep/kernels/cuda/cuda.h"
-#include "lockstep/kernels/cuda/primitives/packs.cuh"
+#include "lockstep/kernels/cuda/primitives/vectors.cuh"
 
 namespace lockstep {
 namespace {
@@ -159,11 +159,11 @@ __global__ void __launch_bounds__(kFewThreads, kFewInPlace)
           float values[8];
 #pragma unroll
           for (int j = 0; j < 8; ++j) values[j] = products[tile][j / 2][half * 2 + j % 2];
-          const Raw<T, 8> pack = packed<T, 8>(values);
+          const Raw<T, 8> vector = packed<T, 8>(values);
           if (!exists) continue;
-          *reinterpret_cast<Raw<T, 8>*>(to + place * f.o) = pack;
+          *reinterpret_cast<Raw<T, 8>*>(to + place * f.o) = vector;
           if constexpr (kStatistics) {
-            unpack<T, 8>(pack, values);
+            unpack<T, 8>(vector, values);
 #pragma unroll
             for (int j = 0; j < 8; ++j) {
               sums[j] += values[j];

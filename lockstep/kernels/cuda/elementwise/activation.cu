@@ -12,7 +12,7 @@ std::unique_ptr<Kernel> make_activation(const KernelCall& call) {
     using F = ActivationValue<decltype(activation)>;
     return cuda_dispatch_float(call.in_dtype(0), [&](auto zero) {
       using T = decltype(zero);
-      return make_sweep_one<F, T, T>(count, F{activation});
+      return make_map_unary<F, T, T>(count, F{activation});
     });
   };
   return with_activation<DeviceMath>(attrs.text("kind"), attrs.real("alpha"), make);
@@ -25,7 +25,7 @@ std::unique_ptr<Kernel> make_activation_grad(const KernelCall& call) {
     using F = ActivationSlope<decltype(activation)>;
     return cuda_dispatch_float(call.in_dtype(0), [&](auto zero) {
       using T = decltype(zero);
-      return make_sweep_two<F, T, T, T>(walk, F{activation});
+      return make_map_binary<F, T, T, T>(walk, F{activation});
     });
   };
   return with_activation<DeviceMath>(attrs.text("kind"), attrs.real("alpha"), make);

@@ -40,7 +40,7 @@ std::unique_ptr<Kernel> make_cast(const KernelCall& call) {
     return cuda_dispatch(call.output(0).type.dtype, [&](auto to) {
       using From = decltype(from);
       using To = decltype(to);
-      return make_sweep_one<Convert<To>, From, To>(count, Convert<To>());
+      return make_map_unary<Convert<To>, From, To>(count, Convert<To>());
     });
   });
 }
@@ -48,7 +48,7 @@ std::unique_ptr<Kernel> make_cast(const KernelCall& call) {
 std::unique_ptr<Kernel> make_select(const KernelCall& call) {
   const StridedWalk<3> walk = operand_walk<3>(call);
   return dispatch_element(call.in_dtype(1),
-                          [&](auto zero) { return make_sweep_select<decltype(zero)>(walk); });
+                          [&](auto zero) { return make_map_select<decltype(zero)>(walk); });
 }
 
 }  // namespace

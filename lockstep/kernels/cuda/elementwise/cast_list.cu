@@ -2,7 +2,7 @@
 // their gradients after it. A table of the values is passed as a kernel parameter; each block casts
 // a slice of one value.
 #include "lockstep/kernels/cuda/cuda.h"
-#include "lockstep/kernels/cuda/primitives/packs.cuh"
+#include "lockstep/kernels/cuda/primitives/vectors.cuh"
 
 namespace lockstep {
 namespace {
@@ -32,7 +32,7 @@ static_assert(sizeof(CastTable<float, __half>) < 3600);
 
 template <class T>
 __device__ __forceinline__ void load_eight(const T* from, float (&values)[kWidth]) {
-  constexpr int kLoad = kPack<T>;
+  constexpr int kLoad = kVectorSize<T>;
 #pragma unroll
   for (int i = 0; i < kWidth; i += kLoad) {
     float part[kLoad];
@@ -44,7 +44,7 @@ __device__ __forceinline__ void load_eight(const T* from, float (&values)[kWidth
 
 template <class T>
 __device__ __forceinline__ void store_eight(T* to, const float (&values)[kWidth]) {
-  constexpr int kStore = kPack<T>;
+  constexpr int kStore = kVectorSize<T>;
 #pragma unroll
   for (int i = 0; i < kWidth; i += kStore) {
     float part[kStore];
@@ -106,7 +106,7 @@ class CastList final : public Kernel {
       const From* from = binding.in<From>(i);
       To* to = binding.out<To>(i);
       table.values[table.count++] = {from, to, counts_[i], table.pieces,
-                                     all_on_pack_boundaries(from, to)};
+                                     all_on_vector_boundaries(from, to)};
       table.pieces += static_cast<int>((counts_[i] + kPiece - 1) / kPiece);
     }
   }

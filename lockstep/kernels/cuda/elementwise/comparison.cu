@@ -27,7 +27,7 @@ std::unique_ptr<Kernel> make_comparison(const KernelCall& call, unsigned ways) {
   const StridedWalk<2> walk = operand_walk<2>(call);
   return cuda_dispatch(call.in_dtype(0), [&](auto zero) {
     using T = decltype(zero);
-    return make_sweep_two<Lie, T, T, bool>(walk, Lie{ways});
+    return make_map_binary<Lie, T, T, bool>(walk, Lie{ways});
   });
 }
 

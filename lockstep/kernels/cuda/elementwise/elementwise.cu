@@ -1,4 +1,4 @@
-// Elementwise arithmetic and logic: one functor per op, all run by the kernels of sweep.cuh.
+// Elementwise arithmetic and logic: one functor per op, all run by the kernels of map.cuh.
 // Comparisons, casts and activations are in separate files.
 #include <type_traits>
 
@@ -180,9 +180,9 @@ std::unique_ptr<Kernel> make_binary(const KernelCall& call) {
   return with_number(call, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (kGenericType<T>) {
-      return make_sweep_two<RareBinary, T, T, T>(walk, RareBinary{call.node.op});
+      return make_map_binary<RareBinary, T, T, T>(walk, RareBinary{call.node.op});
     } else {
-      return make_sweep_two<F, T, T, T>(walk, F());
+      return make_map_binary<F, T, T, T>(walk, F());
     }
   });
 }
@@ -192,18 +192,18 @@ std::unique_ptr<Kernel> make_floating_binary(const KernelCall& call) {
   const StridedWalk<2> walk = operand_walk<2>(call);
   return cuda_dispatch_float(call.in_dtype(0), [&](auto zero) {
     using T = decltype(zero);
-    return make_sweep_two<F, T, T, T>(walk, F());
+    return make_map_binary<F, T, T, T>(walk, F());
   });
 }
 
 std::unique_ptr<Kernel> make_quotient(const KernelCall& call) {
   if (call.in_dtype(0) != DType::F64) return make_floating_binary<Over>(call);
-  return make_sweep_two<Over, double, double, double>(operand_walk<2>(call), Over());
+  return make_map_binary<Over, double, double, double>(operand_walk<2>(call), Over());
 }
 
 template <class F>
 std::unique_ptr<Kernel> make_logic(const KernelCall& call) {
-  return make_sweep_two<F, bool, bool, bool>(operand_walk<2>(call), F());
+  return make_map_binary<F, bool, bool, bool>(operand_walk<2>(call), F());
 }
 
 template <class F>
@@ -212,9 +212,9 @@ std::unique_ptr<Kernel> make_unary(const KernelCall& call) {
     using T = decltype(zero);
     const std::int64_t count = call.out_shape(0).elements();
     if constexpr (kGenericType<T>) {
-      return make_sweep_one<RareUnary, T, T>(count, RareUnary{call.node.op});
+      return make_map_unary<RareUnary, T, T>(count, RareUnary{call.node.op});
     } else {
-      return make_sweep_one<F, T, T>(count, F());
+      return make_map_unary<F, T, T>(count, F());
     }
   });
 }
@@ -223,12 +223,12 @@ template <class F>
 std::unique_ptr<Kernel> make_floating_unary(const KernelCall& call) {
   return cuda_dispatch_float(call.in_dtype(0), [&](auto zero) {
     using T = decltype(zero);
-    return make_sweep_one<F, T, T>(call.out_shape(0).elements(), F());
+    return make_map_unary<F, T, T>(call.out_shape(0).elements(), F());
   });
 }
 
 std::unique_ptr<Kernel> make_not(const KernelCall& call) {
-  return make_sweep_one<Not, bool, bool>(call.out_shape(0).elements(), Not());
+  return make_map_unary<Not, bool, bool>(call.out_shape(0).elements(), Not());
 }
 
 }  // namespace

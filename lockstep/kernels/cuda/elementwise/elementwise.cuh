@@ -4,8 +4,8 @@
 #include <array>
 #include <vector>
 
+#include "lockstep/kernels/cuda/primitives/map.cuh"
 #include "lockstep/kernels/cuda/primitives/same_layout.h"
-#include "lockstep/kernels/cuda/primitives/sweep.cuh"
 
 namespace lockstep {
 

@@ -42,4 +42,9 @@ std::string Cudnn::last_words(cudnnStatus_t status) const {
   return fmt::format("{} ({})", status_text(status), message.data());
 }
 
+std::optional<std::string> Cudnn::last_refusal() {
+  const std::lock_guard lock(mutex);
+  return refusals.empty() ? std::nullopt : std::optional(refusals.back());
+}
+
 }  // namespace lockstep

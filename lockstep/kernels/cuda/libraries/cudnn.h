@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct Cudnn {
   void check(cudnnStatus_t status, const char* what) const;
   // cuDNN's message about the last call that failed.
   std::string last_words(cudnnStatus_t status) const;
+  // The last problem for which cuDNN had no plan, and why; nothing if there was none. Locks
+  // `mutex`.
+  std::optional<std::string> last_refusal();
 
   DynamicLibrary library;
   decltype(&::cudnnCreate) create = nullptr;

@@ -62,7 +62,7 @@ struct CudnnPlanOptions {
 
 // The plan for a problem: the one chosen earlier, from this context or its plan cache, otherwise a
 // new choice. `describe` builds the graph; `problem` is its unique name, in one line. Null if cuDNN
-// cannot compute it; Cudnn::refusals then says why.
+// cannot compute it; Cudnn::last_refusal then says why.
 std::shared_ptr<const CudnnPlan> cudnn_plan(CudaContext& context, const std::string& problem,
                                             const std::function<void(CudnnGraph&)>& describe,
                                             const CudnnPlanOptions& options);

@@ -6,8 +6,8 @@ namespace lockstep {
 namespace {
 
 // What the epilogue does not do.
-BiasSweep rest_of(const MatmulProduct& p, cublasLtEpilogue_t epilogue) {
-  BiasSweep rest = p.tail;
+BiasActivation rest_of(const MatmulProduct& p, cublasLtEpilogue_t epilogue) {
+  BiasActivation rest = p.tail;
   if (adds_bias(epilogue)) rest.biased = false;
   if (activates(epilogue)) rest.activation = CudaActivation::Linear;
   return rest;
@@ -105,7 +105,7 @@ class MatmulKernel final : public Kernel {
   MatmulProduct product_;
   MatmulChoice choice_;
   std::size_t granted_ = 0;  // bytes of cuBLASLt's workspace
-  BiasSweep rest_;
+  BiasActivation rest_;
   std::unique_ptr<MatmulDescriptors> descriptors_;
   MatmulPlaces places_;
   std::byte* workspace_ = nullptr;

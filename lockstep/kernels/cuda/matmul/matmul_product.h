@@ -23,7 +23,7 @@ struct MatmulProduct {
   bool transpose_b = false;
   DType dtype = DType::F32;
   bool tf32 = false;
-  BiasSweep tail;            // bias and activation
+  BiasActivation tail;       // bias and activation
   bool column_sums = false;  // also compute the column sums of b, (k, n)
   bool bits = false;         // also write the mask of the ReLU as bits
   bool masked = false;       // mask the result by such bits

@@ -64,10 +64,10 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
 // y = (x - mean) · scale + beta (+ residual, or the same of another x), and ReLU; from the last row
 // to the first.
 template <class T, int N, Added kAdded>
-__global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
+__global__ void __launch_bounds__(kColumnThreads, kPassMinBlocks)
     normalise(const ChannelRows r, const ColumnGrid g, const Normalisation<T> n) {
   alignas(16) __shared__ TileChannels means, scales, betas, other_means, other_scales;
-  const ColumnPlace p = sweep_place<N>(r, g);
+  const ColumnPlace p = pass_place<N>(r, g);
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
     const int channel = p.first + i;
     const Statistics s = statistics_of(n.own, channel, p.block == 0);
@@ -122,16 +122,16 @@ __global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
   const T* beside = kAdded == Added::Projection ? n.projection.x : n.residual;
   const std::int64_t stride = p.step * r.channels;
   const std::int64_t at = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
-  Raw<T, N> raws[kSweepRows];
-  Raw<T, N> added[kSweepRows];
+  Raw<T, N> raws[kPassRows];
+  Raw<T, N> added[kPassRows];
 #pragma unroll
-  for (int u = 0; u < kSweepRows; ++u) {
+  for (int u = 0; u < kPassRows; ++u) {
     if (p.row + u * p.step >= r.rows) continue;
     raws[u] = load_raw<T, N>(n.own.x + at - u * stride);
     if constexpr (kAdded != Added::None) added[u] = load_raw<T, N>(beside + at - u * stride);
   }
 #pragma unroll
-  for (int u = 0; u < kSweepRows; ++u) {
+  for (int u = 0; u < kPassRows; ++u) {
     if (p.row + u * p.step < r.rows) put(at - u * stride, raws[u], added[u]);
   }
 }
@@ -150,14 +150,14 @@ void launch_normalise(const ChannelRows& r, const ColumnGrid& g, const Normalisa
   auto* kernel = normalise<T, N, Added::None>;
   if (n.added() == Added::Residual) kernel = normalise<T, N, Added::Residual>;
   if (n.added() == Added::Projection) kernel = normalise<T, N, Added::Projection>;
-  kernel<<<sweep_blocks(r, g), kColumnThreads, 0, stream>>>(r, g, n);
+  kernel<<<pass_blocks(r, g), kColumnThreads, 0, stream>>>(r, g, n);
   check_launch("normalise");
 }
 
 template <class T>
-bool in_packs(const ChannelRows& r, const Normalisation<T>& n) {
-  return r.channels % kPack<T> == 0 &&
-         all_on_pack_boundaries(n.own.x, n.projection.x, n.residual, n.y);
+bool in_vectors(const ChannelRows& r, const Normalisation<T>& n) {
+  return r.channels % kVectorSize<T> == 0 &&
+         all_on_vector_boundaries(n.own.x, n.projection.x, n.residual, n.y);
 }
 
 float floor_of(const KernelCall& call) {
@@ -222,23 +222,23 @@ std::unique_ptr<Kernel> make_batch_norm_of(const KernelCall& call) {
                        .epsilon = epsilon,
                        .floor = floor};
     if (form.projection) n.projection = side(3, 3, form.projected_sums);
-    const bool packs = in_packs(r, n);
-    ensure(!form.bits || packs, "a bit mask requires values aligned to 16 bytes");
+    const bool vectorised = in_vectors(r, n);
+    ensure(!form.bits || vectorised, "a bit mask requires values aligned to 16 bytes");
     auto* partial = reinterpret_cast<float*>(b.workspace);
     auto* counts = reinterpret_cast<unsigned*>(counters->data());
     for (const NormSide<T>& s : std::array{n.own, n.projection}) {
       if (s.x == nullptr || s.given.sums != nullptr) continue;
       const FinishStatistics& finish = s.given.finish;
-      if (packs) {
-        launch_statistics<T, kPack<T>>(r, grids.wide, s.x, partial, counts, finish, stream);
+      if (vectorised) {
+        launch_statistics<T, kVectorSize<T>>(r, grids.wide, s.x, partial, counts, finish, stream);
       } else {
         launch_statistics<T, 1>(r, grids.narrow, s.x, partial, counts, finish, stream);
       }
     }
     if (pool) {
       normalise_and_pool(*pool, grids.wide, n, {b.out<std::uint8_t>(3), b.out<T>(4)}, stream);
-    } else if (packs) {
-      launch_normalise<T, kPack<T>>(r, grids.wide, n, stream);
+    } else if (vectorised) {
+      launch_normalise<T, kVectorSize<T>>(r, grids.wide, n, stream);
     } else {
       launch_normalise<T, 1>(r, grids.narrow, n, stream);
     }
@@ -262,8 +262,8 @@ std::unique_ptr<Kernel> make_inference_of(const KernelCall& call) {
         .bits = nullptr,
         .epsilon = epsilon,
         .floor = floor};
-    if (in_packs(r, n)) {
-      launch_normalise<T, kPack<T>>(r, grids.wide, n, stream);
+    if (in_vectors(r, n)) {
+      launch_normalise<T, kVectorSize<T>>(r, grids.wide, n, stream);
     } else {
       launch_normalise<T, 1>(r, grids.narrow, n, stream);
     }
@@ -308,7 +308,7 @@ bool offers(const KernelCall& call, std::string_view extra) {
 template <class T>
 std::optional<float> measure_statistics_of(CudaContext& context, DType dtype, const Shape& shape) {
   const ChannelRows r(shape);
-  if (r.channels % kPack<T> != 0) return {};
+  if (r.channels % kVectorSize<T> != 0) return {};
   const auto grids = ColumnGrids::of(r, context.multiprocessors(), T{});
   const auto counters = grids.make_counters(context.device());
   const Scratch x(sizeof(T) * static_cast<std::size_t>(shape.elements()));
@@ -320,9 +320,10 @@ std::optional<float> measure_statistics_of(CudaContext& context, DType dtype, co
   auto* mean = reinterpret_cast<float*>(results.data());
   const FinishStatistics finish{mean, mean + r.channels, 1.0 / static_cast<double>(r.rows)};
   const auto run = [&](cudaStream_t stream, std::size_t) {
-    launch_statistics<T, kPack<T>>(r, grids.wide, reinterpret_cast<const T*>(x.data()),
-                                   reinterpret_cast<float*>(partial.data()),
-                                   reinterpret_cast<unsigned*>(counters->data()), finish, stream);
+    launch_statistics<T, kVectorSize<T>>(r, grids.wide, reinterpret_cast<const T*>(x.data()),
+                                         reinterpret_cast<float*>(partial.data()),
+                                         reinterpret_cast<unsigned*>(counters->data()), finish,
+                                         stream);
     return true;
   };
   return stopwatch.median(run, std::numeric_limits<float>::infinity());

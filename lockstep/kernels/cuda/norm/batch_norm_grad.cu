@@ -19,11 +19,11 @@ namespace {
 
 // dx, from dbeta and dgamma; dy is already dz if the residual's gradient was written.
 template <class T, int N, Mask kMask>
-__global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
+__global__ void __launch_bounds__(kColumnThreads, kPassMinBlocks)
     norm_gradient(const ChannelRows r, const ColumnGrid g, const NormGradient<T> n,
                   const float share) {
   alignas(16) __shared__ TileChannels offsets, slopes;
-  const ColumnPlace p = sweep_place<N>(r, g);
+  const ColumnPlace p = pass_place<N>(r, g);
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
     const int channel = p.first + i;
     const float rstd = reciprocal_deviation(n.variance[channel], n.epsilon);
@@ -37,37 +37,37 @@ __global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
   load_shared<N>(offsets + p.side, offset);
   load_shared<N>(slopes + p.side, slope);
   const auto load = [&](std::int64_t at) {
-    GradPacks<T, N, kMask> packs;
-    packs.dy = load_raw<T, N>(n.dy + at);
-    packs.x = load_raw<T, N>(n.x + at);
-    if constexpr (kMask == Mask::FromResult) packs.y = load_raw<T, N>(n.y + at);
-    return packs;
+    GradVectors<T, N, kMask> vectors;
+    vectors.dy = load_raw<T, N>(n.dy + at);
+    vectors.x = load_raw<T, N>(n.x + at);
+    if constexpr (kMask == Mask::FromResult) vectors.y = load_raw<T, N>(n.y + at);
+    return vectors;
   };
-  const auto put = [&](std::int64_t at, const GradPacks<T, N, kMask>& packs) {
+  const auto put = [&](std::int64_t at, const GradVectors<T, N, kMask>& vectors) {
     float dz[N];
     float x[N];
     float y[N];
-    unpack<T, N>(packs.dy, dz);
-    unpack<T, N>(packs.x, x);
-    if constexpr (kMask == Mask::FromResult) unpack<T, N>(packs.y, y);
+    unpack<T, N>(vectors.dy, dz);
+    unpack<T, N>(vectors.x, x);
+    if constexpr (kMask == Mask::FromResult) unpack<T, N>(vectors.y, y);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float centered = __fsub_rn(x[i], c.mean[i]);
-      const float through = c.template passed<T>(i, centered, y[i], packs.bits) ? dz[i] : 0.0F;
+      const float through = c.template passed<T>(i, centered, y[i], vectors.bits) ? dz[i] : 0.0F;
       x[i] = c.scale[i] * fmaf(-centered, slope[i], through - offset[i]);
     }
     store_floats<T, N>(n.dx + at, x);
   };
   const std::int64_t stride = p.step * r.channels;
   const std::int64_t at = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
-  GradPacks<T, N, kMask> packs[kSweepRows];
+  GradVectors<T, N, kMask> vectors[kPassRows];
 #pragma unroll
-  for (int u = 0; u < kSweepRows; ++u) {
-    if (p.row + u * p.step < r.rows) packs[u] = load(at - u * stride);
+  for (int u = 0; u < kPassRows; ++u) {
+    if (p.row + u * p.step < r.rows) vectors[u] = load(at - u * stride);
   }
 #pragma unroll
-  for (int u = 0; u < kSweepRows; ++u) {
-    if (p.row + u * p.step < r.rows) put(at - u * stride, packs[u]);
+  for (int u = 0; u < kPassRows; ++u) {
+    if (p.row + u * p.step < r.rows) put(at - u * stride, vectors[u]);
   }
 }
 
@@ -80,7 +80,7 @@ void launch_both(const ChannelRows& r, const ColumnGrid& g, NormGradient<T> n, f
   constexpr Mask kLeft = kResidual ? Mask::None : kMask;
   if constexpr (kResidual) n.dy = n.dresidual;
   const auto share = static_cast<float>(1.0 / static_cast<double>(r.rows));
-  norm_gradient<T, N, kLeft><<<sweep_blocks(r, g), kColumnThreads, 0, stream>>>(r, g, n, share);
+  norm_gradient<T, N, kLeft><<<pass_blocks(r, g), kColumnThreads, 0, stream>>>(r, g, n, share);
   check_launch("norm_gradient");
 }
 
@@ -159,11 +159,11 @@ std::unique_ptr<Kernel> make_grad_of(const KernelCall& call) {
     auto* partial = reinterpret_cast<float*>(b.workspace);
     auto* counts = reinterpret_cast<unsigned*>(counters->data());
     if (residual && !relu) copy_to_residual(r, n, stream);
-    const bool in_packs = r.channels % kPack<T> == 0 &&
-                          all_on_pack_boundaries(n.dy, n.dy2, n.x, n.y, n.dx, n.dresidual);
-    ensure(!has_bits || in_packs, "a bit mask requires values aligned to 16 bytes");
-    if (in_packs) {
-      launch<T, kPack<T>>(r, grids.wide, n, partial, counts, stream);
+    const bool in_vectors = r.channels % kVectorSize<T> == 0 &&
+                            all_on_vector_boundaries(n.dy, n.dy2, n.x, n.y, n.dx, n.dresidual);
+    ensure(!has_bits || in_vectors, "a bit mask requires values aligned to 16 bytes");
+    if (in_vectors) {
+      launch<T, kVectorSize<T>>(r, grids.wide, n, partial, counts, stream);
     } else {
       launch<T, 1>(r, grids.narrow, n, partial, counts, stream);
     }

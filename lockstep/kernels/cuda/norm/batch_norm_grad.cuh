@@ -67,7 +67,7 @@ __device__ __forceinline__ GradChannels<N, kMask> load_channels(const ColumnPlac
 
 // The vectors of one row that a thread has in flight.
 template <class T, int N, Mask kMask>
-struct GradPacks {
+struct GradVectors {
   Raw<T, N> dy, dy2, x, y;
   unsigned bits;
 };
@@ -85,31 +85,31 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
   float sums[2][N] = {};
   if (p.active) {
     const auto load = [&](std::int64_t at) {
-      GradPacks<T, N, kMask> packs;
-      packs.dy = load_raw<T, N>(n.dy + at);
-      if constexpr (kSummed) packs.dy2 = load_raw<T, N>(n.dy2 + at);
-      packs.x = load_raw<T, N>(n.x + at);
-      if constexpr (kMask == Mask::FromResult) packs.y = load_raw<T, N>(n.y + at);
-      if constexpr (kMask == Mask::FromBits) packs.bits = n.bits[at / N];
-      return packs;
+      GradVectors<T, N, kMask> vectors;
+      vectors.dy = load_raw<T, N>(n.dy + at);
+      if constexpr (kSummed) vectors.dy2 = load_raw<T, N>(n.dy2 + at);
+      vectors.x = load_raw<T, N>(n.x + at);
+      if constexpr (kMask == Mask::FromResult) vectors.y = load_raw<T, N>(n.y + at);
+      if constexpr (kMask == Mask::FromBits) vectors.bits = n.bits[at / N];
+      return vectors;
     };
-    const auto take = [&](std::int64_t at, const GradPacks<T, N, kMask>& packs) {
+    const auto take = [&](std::int64_t at, const GradVectors<T, N, kMask>& vectors) {
       float dz[N];
       float x[N];
       float y[N];
-      unpack<T, N>(packs.dy, dz);
-      unpack<T, N>(packs.x, x);
-      if constexpr (kMask == Mask::FromResult) unpack<T, N>(packs.y, y);
+      unpack<T, N>(vectors.dy, dz);
+      unpack<T, N>(vectors.x, x);
+      if constexpr (kMask == Mask::FromResult) unpack<T, N>(vectors.y, y);
       if constexpr (kSummed) {
         float more[N];
-        unpack<T, N>(packs.dy2, more);
+        unpack<T, N>(vectors.dy2, more);
 #pragma unroll
         for (int i = 0; i < N; ++i) dz[i] += more[i];
       }
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const float centered = __fsub_rn(x[i], c.mean[i]);
-        dz[i] = c.template passed<T>(i, centered, y[i], packs.bits) ? dz[i] : 0.0F;
+        dz[i] = c.template passed<T>(i, centered, y[i], vectors.bits) ? dz[i] : 0.0F;
         sums[0][i] += dz[i];
         sums[1][i] = fmaf(dz[i], centered, sums[1][i]);
       }
@@ -119,11 +119,11 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     std::int64_t at = p.row * r.channels + p.first + p.side;
     std::int64_t row = p.row;
     for (; row + (kAtOnce - 1) * p.step < r.rows; row += kAtOnce * p.step) {
-      GradPacks<T, N, kMask> packs[kAtOnce];
+      GradVectors<T, N, kMask> vectors[kAtOnce];
 #pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) packs[u] = load(at + u * stride);
+      for (int u = 0; u < kAtOnce; ++u) vectors[u] = load(at + u * stride);
 #pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) take(at + u * stride, packs[u]);
+      for (int u = 0; u < kAtOnce; ++u) take(at + u * stride, vectors[u]);
       at += kAtOnce * stride;
     }
     for (; row < r.rows; row += p.step, at += stride) take(at, load(at));

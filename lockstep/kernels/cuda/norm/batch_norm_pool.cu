@@ -47,10 +47,10 @@ template <class T, int kWindow, int kStride>
 __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     normalise_windows(const ChannelRows r, const ColumnGrid g, const PoolShape s,
                       const Normalisation<T> n, const Winners<T> winners) {
-  constexpr int N = kPack<T>;
+  constexpr int N = kVectorSize<T>;
   using Best = typename LargestOf<T, N>::Type;
   alignas(16) __shared__ TileChannels means, scales, betas;
-  const ColumnPlace p = sweep_place<N>(r, g);
+  const ColumnPlace p = pass_place<N>(r, g);
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
     const int channel = p.first + i;
     const Statistics found = statistics_of(n.own, channel, p.block == 0);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
   const uint4 signs = negative<T, N>(scale);
   const int channel = p.first + p.side;
 #pragma unroll 1
-  for (int u = 0; u < kSweepRows; ++u) {
+  for (int u = 0; u < kPassRows; ++u) {
     const std::int64_t row = r.rows - 1 - p.row - u * p.step;
     if (row < 0) return;
     const Place window = place_of(row, s.oh, s.ow);
@@ -106,11 +106,11 @@ template <class T, int kWindow, int kStride>
 __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     pooled_gradient(const ChannelRows r, const ColumnGrid g, const PoolShape s,
                     const NormGradient<T> n, const std::uint8_t* places, const float share) {
-  constexpr int N = kPack<T>;
+  constexpr int N = kVectorSize<T>;
   constexpr int kFew = 4;
   constexpr int kPixels = kStride * kStride;
   alignas(16) __shared__ TileChannels means, scales, offsets, slopes;
-  const ColumnPlace p = sweep_place<N>(r, g);
+  const ColumnPlace p = pass_place<N>(r, g);
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
     const int channel = p.first + i;
     const float rstd = reciprocal_deviation(n.variance[channel], n.epsilon);
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
   const WindowGaps gaps(s);
   const int channel = p.first + p.side;
 #pragma unroll 1
-  for (int u = 0; u < kSweepRows; ++u) {
+  for (int u = 0; u < kPassRows; ++u) {
     const std::int64_t row = r.rows - 1 - p.row - u * p.step;
     if (row < 0) return;
     const Place gap = place_of(row, gaps.height, gaps.width);
@@ -203,7 +203,7 @@ std::unique_ptr<Kernel> make_of(const KernelCall& call) {
   const auto epsilon = static_cast<float>(call.attrs().real("epsilon"));
   const bool summed = call.attrs().has("summands");
   return make_cuda_kernel([=](const Binding& b, cudaStream_t stream) {
-    constexpr int N = kPack<T>;
+    constexpr int N = kVectorSize<T>;
     if (s.c == 0) return;
     if (s.n == 0) {
       const std::size_t bytes = sizeof(float) * static_cast<std::size_t>(s.c);
@@ -228,7 +228,7 @@ std::unique_ptr<Kernel> make_of(const KernelCall& call) {
                       .epsilon = epsilon};
     const std::uint8_t* places = b.in<std::uint8_t>(6);
     const T* image = b.in<T>(1);
-    ensure(all_on_pack_boundaries(n.dy, n.dy2, n.x, places, image, n.dx, n.dresidual),
+    ensure(all_on_vector_boundaries(n.dy, n.dy2, n.x, places, image, n.dx, n.dresidual),
            "pooling requires values aligned to 16 bytes");
     auto* partial = reinterpret_cast<float*>(b.workspace + dz_bytes<T>(windows));
     auto* counts = reinterpret_cast<unsigned*>(counters->data());
@@ -243,8 +243,8 @@ std::unique_ptr<Kernel> make_of(const KernelCall& call) {
     const ChannelRows r = rows_of(s, gaps.height, gaps.width);
     const auto share = static_cast<float>(1.0 / (static_cast<double>(s.n) * s.h * s.w));
     const auto kernel = s.kh == 3 ? pooled_gradient<T, 3, 2> : pooled_gradient<T, 2, 2>;
-    kernel<<<sweep_blocks(r, grids.wide), kColumnThreads, 0, stream>>>(r, grids.wide, s, n, places,
-                                                                       share);
+    kernel<<<pass_blocks(r, grids.wide), kColumnThreads, 0, stream>>>(r, grids.wide, s, n, places,
+                                                                      share);
     check_launch("pooled_gradient");
   });
 }
@@ -272,11 +272,11 @@ bool supports(const KernelCall& call) {
 template <class T>
 void normalise_and_pool(const PoolShape& pool, const ColumnGrid& grid, const Normalisation<T>& n,
                         const Winners<T>& winners, cudaStream_t stream) {
-  ensure(all_on_pack_boundaries(n.own.x, n.y, winners.places, winners.x),
+  ensure(all_on_vector_boundaries(n.own.x, n.y, winners.places, winners.x),
          "pooling requires values aligned to 16 bytes");
   const ChannelRows r = windows_of(pool);
   const auto kernel = pool.kh == 3 ? normalise_windows<T, 3, 2> : normalise_windows<T, 2, 2>;
-  kernel<<<sweep_blocks(r, grid), kColumnThreads, 0, stream>>>(r, grid, pool, n, winners);
+  kernel<<<pass_blocks(r, grid), kColumnThreads, 0, stream>>>(r, grid, pool, n, winners);
   check_launch("normalise_windows");
 }
 

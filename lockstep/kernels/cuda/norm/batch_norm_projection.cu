@@ -34,39 +34,39 @@ struct ProjectionGradient {
 
 // The vectors of a row that a thread has in flight.
 template <class T, int N>
-struct ProjectionPacks {
+struct ProjectionVectors {
   Raw<T, N> dy, dy2, y, x[2];
   unsigned bits;
 };
 
 template <class T, int N, bool kBits, bool kSummed>
-__device__ __forceinline__ ProjectionPacks<T, N> load_packs(const ProjectionGradient<T>& n,
-                                                            std::int64_t at) {
-  ProjectionPacks<T, N> packs;
-  packs.dy = load_raw<T, N>(n.dy + at);
-  if constexpr (kSummed) packs.dy2 = load_raw<T, N>(n.dy2 + at);
+__device__ __forceinline__ ProjectionVectors<T, N> load_vectors(const ProjectionGradient<T>& n,
+                                                                std::int64_t at) {
+  ProjectionVectors<T, N> vectors;
+  vectors.dy = load_raw<T, N>(n.dy + at);
+  if constexpr (kSummed) vectors.dy2 = load_raw<T, N>(n.dy2 + at);
   if constexpr (kBits) {
-    packs.bits = n.bits[at / N];
+    vectors.bits = n.bits[at / N];
   } else {
-    packs.y = load_raw<T, N>(n.y + at);
+    vectors.y = load_raw<T, N>(n.y + at);
   }
 #pragma unroll
-  for (int s = 0; s < 2; ++s) packs.x[s] = load_raw<T, N>(n.sides[s].x + at);
-  return packs;
+  for (int s = 0; s < 2; ++s) vectors.x[s] = load_raw<T, N>(n.sides[s].x + at);
+  return vectors;
 }
 
 template <class T, int N, bool kBits, bool kSummed>
-__device__ __forceinline__ void masked_gradient(const ProjectionPacks<T, N>& packs,
+__device__ __forceinline__ void masked_gradient(const ProjectionVectors<T, N>& vectors,
                                                 float (&dz)[N]) {
   float more[N];
   float y[N];
-  unpack<T, N>(packs.dy, dz);
-  if constexpr (kSummed) unpack<T, N>(packs.dy2, more);
-  if constexpr (!kBits) unpack<T, N>(packs.y, y);
+  unpack<T, N>(vectors.dy, dz);
+  if constexpr (kSummed) unpack<T, N>(vectors.dy2, more);
+  if constexpr (!kBits) unpack<T, N>(vectors.y, y);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     if constexpr (kSummed) dz[i] += more[i];
-    const bool passed = kBits ? (packs.bits >> i & 1U) != 0 : y[i] > 0;
+    const bool passed = kBits ? (vectors.bits >> i & 1U) != 0 : y[i] > 0;
     dz[i] = passed ? dz[i] : 0.0F;
   }
 }
@@ -88,15 +88,15 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
     const std::int64_t stride = p.step * r.channels;
     std::int64_t at = p.row * r.channels + p.first + p.side;
     for (std::int64_t row = p.row; row < r.rows; row += p.step, at += stride) {
-      const auto packs = load_packs<T, N, kBits, kSummed>(n, at);
+      const auto vectors = load_vectors<T, N, kBits, kSummed>(n, at);
       float dz[N];
-      masked_gradient<T, N, kBits, kSummed>(packs, dz);
+      masked_gradient<T, N, kBits, kSummed>(vectors, dz);
 #pragma unroll
       for (int i = 0; i < N; ++i) sums[0][i] += dz[i];
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
         float x[N];
-        unpack<T, N>(packs.x[s], x);
+        unpack<T, N>(vectors.x[s], x);
 #pragma unroll
         for (int i = 0; i < N; ++i) {
           sums[1 + s][i] = fmaf(dz[i], __fsub_rn(x[i], mean[s][i]), sums[1 + s][i]);
@@ -118,11 +118,11 @@ __global__ void __launch_bounds__(kColumnThreads, kBlocksInPlace)
 
 // dx of both inputs, from dbeta and dgamma.
 template <class T, int N, bool kBits, bool kSummed>
-__global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
+__global__ void __launch_bounds__(kColumnThreads, kPassMinBlocks)
     projection_gradient(const ChannelRows r, const ColumnGrid g, const ProjectionGradient<T> n) {
   constexpr int kAtOnce = 2;
   alignas(16) __shared__ TileChannels offsets, means[2], scales[2], slopes[2];
-  const ColumnPlace p = sweep_place<N>(r, g);
+  const ColumnPlace p = pass_place<N>(r, g);
   for (int i = static_cast<int>(threadIdx.x); i < p.channels; i += kColumnThreads) {
     const int channel = p.first + i;
     offsets[i] = n.sides[0].dbeta[channel] * n.share;
@@ -139,16 +139,16 @@ __global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
   if (!p.active) return;
   float offset[N];
   load_shared<N>(offsets + p.side, offset);
-  const auto put = [&](std::int64_t at, const ProjectionPacks<T, N>& packs) {
+  const auto put = [&](std::int64_t at, const ProjectionVectors<T, N>& vectors) {
     float dz[N];
-    masked_gradient<T, N, kBits, kSummed>(packs, dz);
+    masked_gradient<T, N, kBits, kSummed>(vectors, dz);
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
       float x[N];
       float mean[N];
       float scale[N];
       float slope[N];
-      unpack<T, N>(packs.x[s], x);
+      unpack<T, N>(vectors.x[s], x);
       load_shared<N>(means[s] + p.side, mean);
       load_shared<N>(scales[s] + p.side, scale);
       load_shared<N>(slopes[s] + p.side, slope);
@@ -163,16 +163,16 @@ __global__ void __launch_bounds__(kColumnThreads, kSweepsInPlace)
   const std::int64_t stride = p.step * r.channels;
   const std::int64_t begin = (r.rows - 1 - p.row) * r.channels + p.first + p.side;
 #pragma unroll
-  for (int first = 0; first < kSweepRows; first += kAtOnce) {
-    ProjectionPacks<T, N> packs[kAtOnce];
+  for (int first = 0; first < kPassRows; first += kAtOnce) {
+    ProjectionVectors<T, N> vectors[kAtOnce];
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       if (p.row + (first + u) * p.step >= r.rows) continue;
-      packs[u] = load_packs<T, N, kBits, kSummed>(n, begin - (first + u) * stride);
+      vectors[u] = load_vectors<T, N, kBits, kSummed>(n, begin - (first + u) * stride);
     }
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
-      if (p.row + (first + u) * p.step < r.rows) put(begin - (first + u) * stride, packs[u]);
+      if (p.row + (first + u) * p.step < r.rows) put(begin - (first + u) * stride, vectors[u]);
     }
   }
 }
@@ -184,7 +184,7 @@ void launch_both(const ChannelRows& r, const ColumnGrid& g, const ProjectionGrad
       <<<g.all_blocks(), kColumnThreads, 0, stream>>>(r, g, n, partial, counters);
   check_launch("projection_sums");
   projection_gradient<T, N, kBits, kSummed>
-      <<<sweep_blocks(r, g), kColumnThreads, 0, stream>>>(r, g, n);
+      <<<pass_blocks(r, g), kColumnThreads, 0, stream>>>(r, g, n);
   check_launch("projection_gradient");
 }
 
@@ -235,14 +235,14 @@ std::unique_ptr<Kernel> make_of(const KernelCall& call) {
                                   .sides = {side(1, 2, 0), side(6, 7, 3)},
                                   .epsilon = epsilon,
                                   .share = static_cast<float>(1.0 / static_cast<double>(r.rows))};
-    const bool packs = r.channels % kPack<T> == 0 &&
-                       all_on_pack_boundaries(n.dy, n.dy2, n.y, n.sides[0].x, n.sides[1].x,
-                                              n.sides[0].dx, n.sides[1].dx);
-    ensure(!bits || packs, "a bit mask requires values aligned to 16 bytes");
+    const bool vectorised = r.channels % kVectorSize<T> == 0 &&
+                            all_on_vector_boundaries(n.dy, n.dy2, n.y, n.sides[0].x, n.sides[1].x,
+                                                     n.sides[0].dx, n.sides[1].dx);
+    ensure(!bits || vectorised, "a bit mask requires values aligned to 16 bytes");
     auto* partial = reinterpret_cast<float*>(b.workspace);
     auto* counts = reinterpret_cast<unsigned*>(counters->data());
-    if (packs) {
-      launch<T, kPack<T>>(r, grids.wide, n, partial, counts, stream);
+    if (vectorised) {
+      launch<T, kVectorSize<T>>(r, grids.wide, n, partial, counts, stream);
     } else {
       launch<T, 1>(r, grids.narrow, n, partial, counts, stream);
     }

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kTeamBlock)
     const T* x = n.x + row * r.channels;
     T* y = n.y + row * r.channels;
     float sum = 0;
-    for_each_pack<Team, N>(r.channels, [&](std::int64_t at) {
+    for_each_vector<Team, N>(r.channels, [&](std::int64_t at) {
       float values[N];
       load_floats<T, N>(x + at, values);
 #pragma unroll
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kTeamBlock)
     });
     const float mean = Team::sum(sum) * share;
     float squares = 0;
-    for_each_pack<Team, N>(r.channels, [&](std::int64_t at) {
+    for_each_vector<Team, N>(r.channels, [&](std::int64_t at) {
       float values[N];
       load_floats<T, N>(x + at, values);
 #pragma unroll
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kTeamBlock)
       }
     });
     const float rstd = __frcp_rn(__fsqrt_rn(Team::sum(squares) * share + n.epsilon));
-    for_each_pack<Team, N>(r.channels, [&](std::int64_t at) {
+    for_each_vector<Team, N>(r.channels, [&](std::int64_t at) {
       float values[N];
       load_floats<T, N>(x + at, values);
 #pragma unroll
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kTeamBlock)
     };
     float sum = 0;
     float along = 0;
-    for_each_pack<Team, N>(r.channels, [&](std::int64_t at) {
+    for_each_vector<Team, N>(r.channels, [&](std::int64_t at) {
       for_each_element(at, [&](int, float g, float normalised) {
         sum += g;
         along = fmaf(g, normalised, along);
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kTeamBlock)
     });
     const float offset = Team::sum(sum) * share;
     const float slope = Team::sum(along) * share;
-    for_each_pack<Team, N>(r.channels, [&](std::int64_t at) {
+    for_each_vector<Team, N>(r.channels, [&](std::int64_t at) {
       float dx[N];
       for_each_element(at, [&](int i, float g, float normalised) {
         dx[i] = rstd * (g - offset - normalised * slope);
@@ -184,7 +184,7 @@ std::unique_ptr<Kernel> make_layer_norm_of(const KernelCall& call) {
                          {b.outputs[1], rows_f32},
                          {b.outputs[2], rows_f32},
                          epsilon};
-    with_team<T>(r.channels, all_on_pack_boundaries(n.x, n.y), [&](auto team, auto width) {
+    with_team<T>(r.channels, all_on_vector_boundaries(n.x, n.y), [&](auto team, auto width) {
       using Team = decltype(team);
       layer_norm<T, Team, decltype(width)::value>
           <<<team_blocks<Team>(r.rows), kTeamBlock, 0, stream>>>(r, n);
@@ -197,8 +197,8 @@ template <class T>
 void launch_channels(const ChannelRows& r, const ColumnGrids& grids, bool aligned,
                      const LayerNormGradient<T>& n, float* partial, unsigned* counters,
                      cudaStream_t stream) {
-  if (aligned && r.channels % kPack<T> == 0) {
-    layer_norm_channels<T, kPack<T>><<<grids.wide.all_blocks(), kColumnThreads, 0, stream>>>(
+  if (aligned && r.channels % kVectorSize<T> == 0) {
+    layer_norm_channels<T, kVectorSize<T>><<<grids.wide.all_blocks(), kColumnThreads, 0, stream>>>(
         r, grids.wide, n, partial, counters);
   } else {
     layer_norm_channels<T, 1><<<grids.narrow.all_blocks(), kColumnThreads, 0, stream>>>(
@@ -230,7 +230,7 @@ std::unique_ptr<Kernel> make_layer_norm_grad_of(const KernelCall& call) {
                                  {b.inputs[4], channels_f32},
                                  {b.outputs[1], channels_f32},
                                  {b.outputs[2], channels_f32}};
-    const bool aligned = all_on_pack_boundaries(n.dy, n.x, n.dx);
+    const bool aligned = all_on_vector_boundaries(n.dy, n.x, n.dx);
     launch_channels(r, grids, aligned, n, reinterpret_cast<float*>(b.workspace),
                     reinterpret_cast<unsigned*>(counters->data()), stream);
     with_team<T>(r.channels, aligned, [&](auto team, auto width) {

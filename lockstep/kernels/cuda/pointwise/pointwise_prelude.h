@@ -37,12 +37,12 @@ template <> struct Narrow<bf16> {
   }
 };
 
-template <class T, int V> struct alignas(sizeof(T) * V) Pack { T items[V]; };
-template <class T, int V> INLINE Pack<T, V> load(const T* from) {
-  return *reinterpret_cast<const Pack<T, V>*>(from);
+template <class T, int V> struct alignas(sizeof(T) * V) Vector { T items[V]; };
+template <class T, int V> INLINE Vector<T, V> load(const T* from) {
+  return *reinterpret_cast<const Vector<T, V>*>(from);
 }
-template <class T, int V> INLINE void store(T* to, const Pack<T, V>& pack) {
-  *reinterpret_cast<Pack<T, V>*>(to) = pack;
+template <class T, int V> INLINE void store(T* to, const Vector<T, V>& vector) {
+  *reinterpret_cast<Vector<T, V>*>(to) = vector;
 }
 
 INLINE float exponential(float x) { return expf(x); }

@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kPackBytes = 16;
-constexpr int kMostPacks = 4;         // vectors per thread
+constexpr int kVectorBytes = 16;
+constexpr int kMostVectors = 4;       // vectors per thread
 constexpr int kMostHeld = 64;         // 32-bit registers for what a thread has loaded
 constexpr int kArgumentBytes = 4000;  // of a launch; CUDA's limit is 4096
 
@@ -159,7 +159,7 @@ class SourceWriter {
   SourceWriter(const PointwiseForm& form, std::span<const DType> inputs, bool one_element)
       : form_(form), inputs_(inputs), results_(result_dtypes(form.program, inputs)) {
     shape_.pointers = static_cast<int>(form.operands + form.outputs());
-    choose_packs(one_element);
+    choose_vectors(one_element);
     const int fitting = (kArgumentBytes / 8 - 1) / shape_.segment_words();
     ensure(fitting > 0, "[pointwise] {} pointers do not fit into the arguments of a launch",
            shape_.pointers);
@@ -182,7 +182,7 @@ class SourceWriter {
   }
 
   // Vectors of 16 bytes for the largest element type, as many as fit into registers.
-  void choose_packs(bool one_element) {
+  void choose_vectors(bool one_element) {
     int held = 0;
     std::size_t largest = 1;
     for (std::size_t i = 0; i < form_.operands; ++i) {
@@ -194,10 +194,11 @@ class SourceWriter {
       largest = std::max(largest, size_of(results_[static_cast<std::size_t>(result)]));
     }
     if (one_element) return;
-    shape_.pack = kPackBytes / static_cast<int>(std::max<std::size_t>(largest, 2));
-    shape_.packs = kMostPacks;
-    while (shape_.packs > 1 && held * shape_.pack * shape_.packs > kMostHeld) shape_.packs /= 2;
-    while (shape_.pack > 1 && held * shape_.pack > kMostHeld) shape_.pack /= 2;
+    shape_.vector_size = kVectorBytes / static_cast<int>(std::max<std::size_t>(largest, 2));
+    shape_.vectors = kMostVectors;
+    while (shape_.vectors > 1 && held * shape_.vector_size * shape_.vectors > kMostHeld)
+      shape_.vectors /= 2;
+    while (shape_.vector_size > 1 && held * shape_.vector_size > kMostHeld) shape_.vector_size /= 2;
   }
 
   bool is_target(std::size_t operand) const {
@@ -225,7 +226,7 @@ class SourceWriter {
     for_results([&](std::size_t i, const std::string& place) {
       if (form_.targets[i] < 0) line("  {}* {};", stored(result_dtype(i)), place);
     });
-    line("  long long count;\n  unsigned first_block;\n  unsigned packed;\n}};");
+    line("  long long count;\n  unsigned first_block;\n  unsigned vectorised;\n}};");
     line("struct Table {{\n  Segment segments[{}];\n  unsigned long long count;\n}};",
          shape_.capacity);
   }
@@ -268,7 +269,7 @@ class SourceWriter {
          shape_.tile());
     line("  const long long rest = segment.count - begin;");
     line("  const int left = rest < {0} ? (int)rest : {0};", shape_.tile());
-    line("  const int packs = segment.packed ? left / {} : 0;", shape_.pack);
+    line("  const int vectors = segment.vectorised ? left / {} : 0;", shape_.vector_size);
     for (std::size_t i = 0; i < form_.operands; ++i) {
       if (form_.scalar[i]) {
         line("  const {} s{} = widen(*segment.x{});", computed(inputs_[i]), i, i);
@@ -280,7 +281,7 @@ class SourceWriter {
     for (std::size_t o = 0; o < form_.outputs(); ++o) {
       line("  auto* y{} = segment.y{} + begin;", o, o);
     }
-    write_packs();
+    write_vectors();
     write_rest();
     line("}}");
   }
@@ -299,25 +300,26 @@ class SourceWriter {
     line("  const Segment& segment = table.segments[low];");
   }
 
-  void write_packs() {
+  void write_vectors() {
     for (std::size_t i = 0; i < form_.operands; ++i) {
       if (!form_.scalar[i]) {
-        line("  Pack<{}, {}> p{}[{}];", stored(inputs_[i]), shape_.pack, i, shape_.packs);
+        line("  Vector<{}, {}> p{}[{}];", stored(inputs_[i]), shape_.vector_size, i,
+             shape_.vectors);
       }
     }
-    write_pack_loop([&] {
+    write_vector_loop([&] {
       for (std::size_t i = 0; i < form_.operands; ++i) {
         if (!form_.scalar[i]) {
           line("    p{0}[k] = load<{1}, {2}>(x{0} + at * {2});", i, stored(inputs_[i]),
-               shape_.pack);
+               shape_.vector_size);
         }
       }
     });
-    write_pack_loop([&] {
+    write_vector_loop([&] {
       for (std::size_t i = 0; i < form_.results.size(); ++i) {
-        line("    Pack<{}, {}> q{};", stored(result_dtype(i)), shape_.pack, i);
+        line("    Vector<{}, {}> q{};", stored(result_dtype(i)), shape_.vector_size, i);
       }
-      line("#pragma unroll\n    for (int i = 0; i < {}; ++i) {{", shape_.pack);
+      line("#pragma unroll\n    for (int i = 0; i < {}; ++i) {{", shape_.vector_size);
       write_call("      ", [&](std::size_t i) {
         return form_.scalar[i] ? fmt::format("s{}", i) : fmt::format("widen(p{}[k].items[i])", i);
       });
@@ -326,25 +328,25 @@ class SourceWriter {
       }
       line("    }}");
       for_results([&](std::size_t i, const std::string& place) {
-        line("    store({} + at * {}, q{});", place, shape_.pack, i);
+        line("    store({} + at * {}, q{});", place, shape_.vector_size, i);
       });
     });
   }
 
   // The loop over a thread's vectors.
   template <class Body>
-  void write_pack_loop(Body&& body) {
-    line("#pragma unroll\n  for (int k = 0; k < {}; ++k) {{", shape_.packs);
+  void write_vector_loop(Body&& body) {
+    line("#pragma unroll\n  for (int k = 0; k < {}; ++k) {{", shape_.vectors);
     line("    const int at = k * {} + threadIdx.x;", kPointwiseThreads);
-    line("    if (at >= packs) continue;");
+    line("    if (at >= vectors) continue;");
     body();
     line("  }}");
   }
 
   void write_rest() {
-    if (shape_.pack == 1) return;  // no remainder
+    if (shape_.vector_size == 1) return;  // no remainder
     line("#pragma unroll 1");
-    line("  for (int i = packs * {} + threadIdx.x; i < left; i += {}) {{", shape_.pack,
+    line("  for (int i = vectors * {} + threadIdx.x; i < left; i += {}) {{", shape_.vector_size,
          kPointwiseThreads);
     write_call("    ", [&](std::size_t i) {
       return form_.scalar[i] ? fmt::format("s{}", i) : fmt::format("widen(x{}[i])", i);

@@ -15,19 +15,19 @@ class TableWriter {
 
   void add(PointwiseLaunch& launch, std::size_t segment, std::int64_t elements) {
     word_ = launch.table.data() + launch.segments * shape_.segment_words();
-    packed_ = true;
+    vectorised_ = true;
     for (std::size_t i = 0; i < form_.operands; ++i) {
       put(binding_.inputs[segment * form_.operands + i]);
-      if (!form_.scalar[i]) expect_packs(inputs_[i]);
+      if (!form_.scalar[i]) expect_vectors(inputs_[i]);
     }
     std::size_t output = segment * form_.outputs();
     for (std::size_t i = 0; i < form_.results.size(); ++i) {
       if (form_.targets[i] >= 0) continue;
       put(binding_.outputs[output++]);
-      expect_packs(results_[static_cast<std::size_t>(form_.results[i])]);
+      expect_vectors(results_[static_cast<std::size_t>(form_.results[i])]);
     }
     *word_++ = static_cast<std::uint64_t>(elements);
-    *word_ = launch.blocks | (packed_ ? std::uint64_t{1} << 32 : 0);
+    *word_ = launch.blocks | (vectorised_ ? std::uint64_t{1} << 32 : 0);
     launch.blocks += static_cast<unsigned>((elements + shape_.tile() - 1) / shape_.tile());
     launch.table.back() = static_cast<std::uint64_t>(++launch.segments);
   }
@@ -35,10 +35,10 @@ class TableWriter {
  private:
   void put(const std::byte* address) { *word_++ = reinterpret_cast<std::uintptr_t>(address); }
 
-  // Clears packed_ if the address put last is not aligned to vectors of its elements.
-  void expect_packs(DType dtype) {
-    const std::uint64_t bytes = size_of(dtype) * static_cast<std::uint64_t>(shape_.pack);
-    packed_ = packed_ && word_[-1] % bytes == 0;
+  // Clears vectorised_ if the address put last is not aligned to vectors of its elements.
+  void expect_vectors(DType dtype) {
+    const std::uint64_t bytes = size_of(dtype) * static_cast<std::uint64_t>(shape_.vector_size);
+    vectorised_ = vectorised_ && word_[-1] % bytes == 0;
   }
 
   const PointwiseForm& form_;
@@ -47,7 +47,7 @@ class TableWriter {
   std::vector<DType> results_;
   const Binding& binding_;
   std::uint64_t* word_ = nullptr;
-  bool packed_ = true;
+  bool vectorised_ = true;
 };
 
 }  // namespace

@@ -53,9 +53,10 @@ std::unique_ptr<Kernel> make_avg_pool_of(const KernelCall& call) {
   const PoolShape p(call.in_shape(0), call.out_shape(0), call.attrs());
   return make_cuda_kernel([p](const Binding& b, cudaStream_t stream) {
     if (p.empty()) return;
-    const bool in_packs = p.c % kPack<T> == 0 && all_on_pack_boundaries(b.in<T>(0), b.out<T>(0));
-    const auto kernel = in_packs ? avg_pool<T, kPack<T>> : avg_pool<T, 1>;
-    const PoolLaunch launch(p.n * p.oh, p.ow, p.c, in_packs ? kPack<T> : 1);
+    const bool in_vectors =
+        p.c % kVectorSize<T> == 0 && all_on_vector_boundaries(b.in<T>(0), b.out<T>(0));
+    const auto kernel = in_vectors ? avg_pool<T, kVectorSize<T>> : avg_pool<T, 1>;
+    const PoolLaunch launch(p.n * p.oh, p.ow, p.c, in_vectors ? kVectorSize<T> : 1);
     kernel<<<launch.blocks, launch.threads, 0, stream>>>(p, b.in<T>(0), b.out<T>(0));
     check_launch("avg_pool");
   });
@@ -66,9 +67,10 @@ std::unique_ptr<Kernel> make_avg_pool_grad_of(const KernelCall& call) {
   const PoolShape p(call.out_shape(0), call.in_shape(0), call.attrs());
   return make_cuda_kernel([p](const Binding& b, cudaStream_t stream) {
     if (p.empty()) return;
-    const bool in_packs = p.c % kPack<T> == 0 && all_on_pack_boundaries(b.in<T>(0), b.out<T>(0));
-    const auto kernel = in_packs ? avg_pool_grad<T, kPack<T>> : avg_pool_grad<T, 1>;
-    const PoolLaunch launch(p.n * p.h, p.w, p.c, in_packs ? kPack<T> : 1);
+    const bool in_vectors =
+        p.c % kVectorSize<T> == 0 && all_on_vector_boundaries(b.in<T>(0), b.out<T>(0));
+    const auto kernel = in_vectors ? avg_pool_grad<T, kVectorSize<T>> : avg_pool_grad<T, 1>;
+    const PoolLaunch launch(p.n * p.h, p.w, p.c, in_vectors ? kVectorSize<T> : 1);
     kernel<<<launch.blocks, launch.threads, 0, stream>>>(p, b.in<T>(0), b.out<T>(0));
     check_launch("avg_pool_grad");
   });

@@ -156,9 +156,10 @@ auto max_pool_grad_kernel(const PoolShape& p) {
 // Calls f(elements per vector load): full vectors if the argmax indices are bytes and all is
 // aligned.
 template <class T, class Index, class F>
-void with_pack(const PoolShape& p, bool aligned, F&& f) {
+void with_vector_size(const PoolShape& p, bool aligned, F&& f) {
   if constexpr (sizeof(Index) == 1) {
-    if (aligned && p.c % kPack<T> == 0) return f(std::integral_constant<int, kPack<T>>{});
+    if (aligned && p.c % kVectorSize<T> == 0)
+      return f(std::integral_constant<int, kVectorSize<T>>{});
   }
   f(std::integral_constant<int, 1>{});
 }
@@ -171,7 +172,7 @@ std::unique_ptr<Kernel> make_max_pool_of(const KernelCall& call) {
     const T* x = b.in<T>(0);
     T* y = b.out<T>(0);
     Index* index = b.out<Index>(1);
-    with_pack<T, Index>(p, all_on_pack_boundaries(x, y, index), [&](auto width) {
+    with_vector_size<T, Index>(p, all_on_vector_boundaries(x, y, index), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       const PoolLaunch launch(p.n * p.oh, p.ow, p.c, kWidth);
       const auto kernel = max_pool_kernel<T, Index, kWidth>(p);
@@ -189,7 +190,7 @@ std::unique_ptr<Kernel> make_max_pool_grad_of(const KernelCall& call) {
     const T* dy = b.in<T>(0);
     const Index* index = b.in<Index>(1);
     T* dx = b.out<T>(0);
-    with_pack<T, Index>(p, all_on_pack_boundaries(dy, index, dx), [&](auto width) {
+    with_vector_size<T, Index>(p, all_on_vector_boundaries(dy, index, dx), [&](auto width) {
       constexpr int kWidth = decltype(width)::value;
       if (const auto by_windows = max_pool_grad_kernel_by_windows<T, Index, kWidth>(p)) {
         const WindowGaps gaps(p);

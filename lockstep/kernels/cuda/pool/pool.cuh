@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "lockstep/kernels/cuda/cuda.h"
-#include "lockstep/kernels/cuda/primitives/packs.cuh"
+#include "lockstep/kernels/cuda/primitives/vectors.cuh"
 
 namespace lockstep {
 
@@ -58,19 +58,19 @@ struct Cover {
 };
 
 // Threads for a row of so many vectors: whole warps, all busy in each round.
-inline unsigned pool_threads(int packs) {
+inline unsigned pool_threads(int vectors) {
   constexpr int kMost = 256;
-  const int rounds = (packs + kMost - 1) / kMost;
-  const int each = (packs + rounds - 1) / rounds;
+  const int rounds = (vectors + kMost - 1) / kMost;
+  const int each = (vectors + rounds - 1) / rounds;
   return static_cast<unsigned>((each + 31) / 32 * 32);
 }
 
 struct PoolLaunch {
   unsigned blocks, threads;
 
-  // For rows of `width` pixels, in vectors of `pack` channels.
-  PoolLaunch(std::int64_t rows, int width, int channels, int pack)
-      : blocks(cuda_blocks(rows, 1)), threads(pool_threads(width * (channels / pack))) {}
+  // For rows of `width` pixels, in vectors of `vector_size` channels.
+  PoolLaunch(std::int64_t rows, int width, int channels, int vector_size)
+      : blocks(cuda_blocks(rows, 1)), threads(pool_threads(width * (channels / vector_size))) {}
 };
 
 // Calls f(image, row, column, channel) for each vector of N channels of this thread, in images of
@@ -78,13 +78,13 @@ struct PoolLaunch {
 template <int N, class F>
 __device__ __forceinline__ void for_each_pixel(const PoolShape& p, int height, int width, F&& f) {
   const int lines = static_cast<int>(p.n) * height;
-  const int packs = p.c / N;
+  const int vectors = p.c / N;
   for (int line = static_cast<int>(blockIdx.x); line < lines; line += static_cast<int>(gridDim.x)) {
     const int image = line / height;
-    for (int item = static_cast<int>(threadIdx.x); item < width * packs;
+    for (int item = static_cast<int>(threadIdx.x); item < width * vectors;
          item += static_cast<int>(blockDim.x)) {
-      const int column = item / packs;
-      f(image, line - image * height, column, (item - column * packs) * N);
+      const int column = item / vectors;
+      f(image, line - image * height, column, (item - column * vectors) * N);
     }
   }
 }

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-using Word16 = Pack<std::uint32_t, 4>;  // 16 bytes
+using Word16 = Vector<std::uint32_t, 4>;  // 16 bytes
 
 // Calls f with a value of the type that has so many bytes: 1, 2, 4, 8 or 16.
 template <class F>
@@ -50,7 +50,7 @@ decltype(auto) dispatch_element(DType dtype, F&& f) {
 template <class... Bytes>
 std::size_t widest_word(Bytes... bytes) {
   const std::size_t all = (static_cast<std::size_t>(bytes) | ...);
-  return all == 0 ? kPackBytes : std::min<std::size_t>(all & (~all + 1), kPackBytes);
+  return all == 0 ? kVectorBytes : std::min<std::size_t>(all & (~all + 1), kVectorBytes);
 }
 
 inline std::size_t address_of(const std::byte* place) {

@@ -15,7 +15,7 @@
 #include <memory>
 
 #include "lockstep/kernels/cuda/cuda.h"
-#include "lockstep/kernels/cuda/primitives/packs.cuh"
+#include "lockstep/kernels/cuda/primitives/vectors.cuh"
 
 namespace lockstep {
 
@@ -34,10 +34,10 @@ struct ChannelRows {
         channels(static_cast<int>(shape[-1])) {}
 };
 
-// How rows and channels are divided among blocks, for vectors (packs) of some width.
+// How rows and channels are divided among blocks, for vectors of some width.
 struct ColumnGrid {
-  int packs = 0;       // vectors per row
-  int tile_packs = 0;  // vectors per row of a tile
+  int vectors = 0;       // vectors per row
+  int tile_vectors = 0;  // vectors per row of a tile
   int tiles = 0;
   int depth = 0;   // rows that a block processes at once
   int blocks = 0;  // per tile
@@ -45,10 +45,10 @@ struct ColumnGrid {
   ColumnGrid() = default;
   ColumnGrid(const ChannelRows& r, int width, int multiprocessors) {
     const int most = kTileChannels / width;
-    packs = std::max(r.channels / width, 1);
-    tiles = (packs + most - 1) / most;
-    tile_packs = (packs + tiles - 1) / tiles;
-    depth = kColumnThreads / tile_packs;
+    vectors = std::max(r.channels / width, 1);
+    tiles = (vectors + most - 1) / most;
+    tile_vectors = (vectors + tiles - 1) / tiles;
+    depth = kColumnThreads / tile_vectors;
     constexpr std::int64_t kLeastRows = 4;  // per thread; with fewer, a block does not pay off
     const std::int64_t useful = (r.rows + depth * kLeastRows - 1) / (depth * kLeastRows);
     const std::int64_t fitting = kBlocksInPlace * multiprocessors / tiles;
@@ -70,7 +70,7 @@ struct ColumnGrids {
 
   template <class T>
   static ColumnGrids of(const ChannelRows& r, int multiprocessors, T) {
-    return {ColumnGrid(r, kPack<T>, multiprocessors), ColumnGrid(r, 1, multiprocessors)};
+    return {ColumnGrid(r, kVectorSize<T>, multiprocessors), ColumnGrid(r, 1, multiprocessors)};
   }
   std::size_t workspace_bytes(const ChannelRows& r, int sums = 2) const {
     return sizeof(float) * std::max(wide.partials(r, sums), narrow.partials(r, sums));
@@ -100,32 +100,32 @@ __device__ __forceinline__ ColumnPlace column_place(const ChannelRows& r, const 
   ColumnPlace p;
   p.tile = static_cast<int>(blockIdx.x) % g.tiles;
   p.block = static_cast<int>(blockIdx.x) / g.tiles;
-  p.first = p.tile * g.tile_packs * N;
-  p.channels = min(g.tile_packs * N, r.channels - p.first);
+  p.first = p.tile * g.tile_vectors * N;
+  p.channels = min(g.tile_vectors * N, r.channels - p.first);
   const int thread = static_cast<int>(threadIdx.x);
-  p.side = thread % g.tile_packs * N;
-  p.level = thread / g.tile_packs;
+  p.side = thread % g.tile_vectors * N;
+  p.level = thread / g.tile_vectors;
   p.active = p.level < g.depth && p.side < p.channels;
   p.row = static_cast<std::int64_t>(p.block) * g.depth + p.level;
   p.step = static_cast<std::int64_t>(g.blocks) * g.depth;
   return p;
 }
 
-// For a pass without sums: a block processes kSweepRows · depth consecutive rows of its tile, and
+// For a pass without sums: a block processes kPassRows · depth consecutive rows of its tile, and
 // there are as many blocks as needed. Blocks start in order, so those that run together access one
 // contiguous range of memory; that is faster than persistent blocks that stride through it.
-inline constexpr int kSweepRows = 4;
-inline constexpr int kSweepsInPlace = 2;  // blocks per multiprocessor, at least; no register spills
+inline constexpr int kPassRows = 4;
+inline constexpr int kPassMinBlocks = 2;  // blocks per multiprocessor, at least; no register spills
 
-inline unsigned sweep_blocks(const ChannelRows& r, const ColumnGrid& g) {
-  const std::int64_t rows = std::int64_t{g.depth} * kSweepRows;
+inline unsigned pass_blocks(const ChannelRows& r, const ColumnGrid& g) {
+  const std::int64_t rows = std::int64_t{g.depth} * kPassRows;
   return static_cast<unsigned>((r.rows + rows - 1) / rows * g.tiles);
 }
 
 template <int N>
-__device__ __forceinline__ ColumnPlace sweep_place(const ChannelRows& r, const ColumnGrid& g) {
+__device__ __forceinline__ ColumnPlace pass_place(const ChannelRows& r, const ColumnGrid& g) {
   ColumnPlace p = column_place<N>(r, g);
-  p.row = static_cast<std::int64_t>(p.block) * g.depth * kSweepRows + p.level;
+  p.row = static_cast<std::int64_t>(p.block) * g.depth * kPassRows + p.level;
   p.step = g.depth;
   return p;
 }
@@ -174,7 +174,7 @@ template <int N, int kSums>
 __device__ void add_up_block(const ChannelRows& r, const ColumnGrid& g, const ColumnPlace& p,
                              const float (&sums)[kSums][N], float* partial,
                              ColumnMemory<kSums>& memory) {
-  const int pitch = g.tile_packs * N;
+  const int pitch = g.tile_vectors * N;
   if (p.active) {
 #pragma unroll
     for (int which = 0; which < kSums; ++which) {

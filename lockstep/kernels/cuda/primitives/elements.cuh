@@ -1,5 +1,5 @@
-// Elements as kernels hold them: vectors (packs) of consecutive elements for one load instruction,
-// up to 16 bytes, and the type in which an element is computed.
+// Elements as kernels hold them: vectors of consecutive elements for one load instruction, up to 16
+// bytes, and the type in which an element is computed.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,26 +11,26 @@
 
 namespace lockstep {
 
-inline constexpr int kPackBytes = 16;
+inline constexpr int kVectorBytes = 16;
 
 // V consecutive elements, aligned to their total size.
 template <class T, int V>
-struct alignas(sizeof(T) * V) Pack {
+struct alignas(sizeof(T) * V) Vector {
   T items[V];
 };
 
 // Elements per vector such that the largest of the types fills 16 bytes.
 template <class... T>
-inline constexpr int kPackOf = kPackBytes / static_cast<int>(std::max({sizeof(T)...}));
+inline constexpr int kCommonVectorSize = kVectorBytes / static_cast<int>(std::max({sizeof(T)...}));
 
 template <class T, int V>
-__device__ __forceinline__ Pack<T, V> load_pack(const T* from) {
-  return *reinterpret_cast<const Pack<T, V>*>(from);
+__device__ __forceinline__ Vector<T, V> load_vector(const T* from) {
+  return *reinterpret_cast<const Vector<T, V>*>(from);
 }
 
 template <class T, int V>
-__device__ __forceinline__ void store_pack(T* to, const Pack<T, V>& pack) {
-  *reinterpret_cast<Pack<T, V>*>(to) = pack;
+__device__ __forceinline__ void store_vector(T* to, const Vector<T, V>& vector) {
+  *reinterpret_cast<Vector<T, V>*>(to) = vector;
 }
 
 // Whether an address is aligned for vectors of V elements.

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "lockstep/kernels/cuda/primitives/packs.cuh"
+#include "lockstep/kernels/cuda/primitives/vectors.cuh"
 
 namespace lockstep {
 

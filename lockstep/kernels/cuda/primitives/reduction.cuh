@@ -104,10 +104,10 @@ __device__ __forceinline__ typename R::Total reduce_run(const X* x, std::int64_t
   const std::int64_t step = static_cast<std::int64_t>(lanes) * V;
   for (std::int64_t at = static_cast<std::int64_t>(lane) * V; at < count;
        at += kReduceLoads * step) {
-    Pack<X, V> loaded[kReduceLoads];
+    Vector<X, V> loaded[kReduceLoads];
 #pragma unroll
     for (int load = 0; load < kReduceLoads; ++load) {
-      if (at + load * step < count) loaded[load] = load_pack<X, V>(x + at + load * step);
+      if (at + load * step < count) loaded[load] = load_vector<X, V>(x + at + load * step);
     }
     Element joined[kReduceLoads];
 #pragma unroll
@@ -161,17 +161,17 @@ __global__ void __launch_bounds__(kReduceThreads)
   using Element = typename R::Element;
   using Total = typename R::Total;
   const std::int64_t thread = std::int64_t{blockIdx.x} * kReduceThreads + threadIdx.x;
-  const std::int64_t packs = inner / V;
-  if (thread >= outer * packs) return;
-  const X* from = x + thread / packs * reduced * inner + thread % packs * V;
+  const std::int64_t vectors = inner / V;
+  if (thread >= outer * vectors) return;
+  const X* from = x + thread / vectors * reduced * inner + thread % vectors * V;
   Total totals[V];
 #pragma unroll
   for (int i = 0; i < V; ++i) totals[i] = R::template first<Total>();
   for (std::int64_t row = 0; row < reduced; row += kReduceLoads) {
-    Pack<X, V> loaded[kReduceLoads];
+    Vector<X, V> loaded[kReduceLoads];
 #pragma unroll
     for (int load = 0; load < kReduceLoads; ++load) {
-      if (row + load < reduced) loaded[load] = load_pack<X, V>(from + (row + load) * inner);
+      if (row + load < reduced) loaded[load] = load_vector<X, V>(from + (row + load) * inner);
     }
 #pragma unroll
     for (int i = 0; i < V; ++i) {
@@ -224,11 +224,11 @@ __global__ void __launch_bounds__(kReduceThreads)
   for (int i = 0; i < V; ++i) totals[i] = R::template first<Total>();
   const X* from = x + outer * reduced * inner + column;
   for (std::int64_t row = begin + level; inside && row < end; row += kReduceLoads * depth) {
-    Pack<X, V> loaded[kReduceLoads];
+    Vector<X, V> loaded[kReduceLoads];
 #pragma unroll
     for (int load = 0; load < kReduceLoads; ++load) {
       const std::int64_t at = row + load * depth;
-      if (at < end) loaded[load] = load_pack<X, V>(from + at * inner);
+      if (at < end) loaded[load] = load_vector<X, V>(from + at * inner);
     }
 #pragma unroll
     for (int i = 0; i < V; ++i) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "lockstep/kernels/cuda/cuda.h"
-#include "lockstep/kernels/cuda/primitives/packs.cuh"
+#include "lockstep/kernels/cuda/primitives/vectors.cuh"
 
 namespace lockstep {
 
@@ -63,7 +63,7 @@ struct RowTeam {
 
 // Calls f(index) with the first element of each vector of N that belongs to this thread.
 template <class Team, int N, class F>
-__device__ __forceinline__ void for_each_pack(std::int64_t elements, F&& f) {
+__device__ __forceinline__ void for_each_vector(std::int64_t elements, F&& f) {
   constexpr int kStep = N * kTeamBlock / Team::kRows;
   for (std::int64_t i = Team::thread() * N; i < elements; i += kStep) f(i);
 }
@@ -77,10 +77,10 @@ unsigned team_blocks(std::int64_t rows) {
 // Calls f(team, width) with the team and the vector width for rows of so many elements.
 template <class T, class F>
 void with_team(std::int64_t elements, bool aligned, F&& f) {
-  const bool in_packs = aligned && elements % kPack<T> == 0;
+  const bool in_vectors = aligned && elements % kVectorSize<T> == 0;
   const auto with_width = [&](auto team) {
-    if (in_packs) {
-      f(team, std::integral_constant<int, kPack<T>>{});
+    if (in_vectors) {
+      f(team, std::integral_constant<int, kVectorSize<T>>{});
     } else {
       f(team, std::integral_constant<int, 1>{});
     }

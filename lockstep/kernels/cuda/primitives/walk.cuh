@@ -131,7 +131,7 @@ class StridedWalk {
 
   // Whether it can be processed in groups of v that are contiguous in every array or one element
   // of it.
-  bool packs(int v) const {
+  bool allows_vectors(int v) const {
     const bool one_row = extents_.size() == 1;
     if (!one_row && extents_.back() % v != 0) return false;
     for (std::size_t n = 0; n < N; ++n) {

@@ -58,15 +58,15 @@ __device__ __forceinline__ std::uint32_t word_of(const uint4& words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
 
-// `in_packs`: samples consist of full groups, and groups are aligned for vector loads.
+// `in_vectors`: samples consist of full groups, and groups are aligned for vector loads.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     drop(const T* x, const std::int64_t* __restrict__ state, T* y, Mask mask, FastDivider sample,
-         std::uint32_t groups, bool in_packs) {
+         std::uint32_t groups, bool in_vectors) {
   const auto step = static_cast<std::uint64_t>(state[0]);
   const std::int64_t first_sample = state[1];
   const std::uint32_t first = blockIdx.x * (kThreads * kLoads) + threadIdx.x;
-  Pack<T, kWords> loaded[kLoads];
+  Vector<T, kWords> loaded[kLoads];
   std::int64_t begin[kLoads];
   int count[kLoads];
   uint4 words[kLoads];
@@ -80,8 +80,8 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t within = std::int64_t{block} * kWords;
     begin[load] = s * mask.size + within;
     count[load] = static_cast<int>(min(mask.size - within, std::int64_t{kWords}));
-    if (in_packs) {
-      loaded[load] = load_pack<T, kWords>(x + begin[load]);
+    if (in_vectors) {
+      loaded[load] = load_vector<T, kWords>(x + begin[load]);
     } else {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
@@ -95,15 +95,15 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int load = 0; load < kLoads; ++load) {
     if (count[load] == 0) continue;
-    Pack<T, kWords> result;
+    Vector<T, kWords> result;
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       const auto number = static_cast<std::int32_t>(word_of(words[load], i) >> 8);
       const float kept = widen(loaded[load].items[i]) * mask.scale;
       result.items[i] = narrow<T>(number < mask.threshold ? 0.0f : kept);
     }
-    if (in_packs) {
-      store_pack(y + begin[load], result);
+    if (in_vectors) {
+      store_vector(y + begin[load], result);
     } else {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
@@ -120,11 +120,11 @@ std::unique_ptr<Kernel> make_dropout_of(const KernelCall& call) {
     if (groups == 0) return;
     const T* x = binding.in<T>(0);
     T* y = binding.out<T>(0);
-    const bool in_packs =
+    const bool in_vectors =
         mask.size % kWords == 0 && is_aligned<T, kWords>(x) && is_aligned<T, kWords>(y);
     drop<<<cuda_blocks(groups, kThreads * kLoads, kMostGroups), kThreads, 0, stream>>>(
         x, binding.in<std::int64_t>(1), y, mask, FastDivider(mask.groups),
-        static_cast<std::uint32_t>(groups), in_packs);
+        static_cast<std::uint32_t>(groups), in_vectors);
     check_launch("dropout");
   });
 }

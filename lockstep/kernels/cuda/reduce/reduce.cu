@@ -75,9 +75,9 @@ struct RowPlan {
 
 ColumnTiles column_tiles(const Form& form, int v, int most_pieces) {
   ColumnTiles tiles;
-  const std::int64_t packs = form.inner / v;
-  tiles.across = lanes_for(packs);
-  tiles.tiles = quotient_up(packs, tiles.across);
+  const std::int64_t vectors = form.inner / v;
+  tiles.across = lanes_for(vectors);
+  tiles.tiles = quotient_up(vectors, tiles.across);
   const std::int64_t depth = kReduceThreads / tiles.across;
   const std::int64_t wanted = kManyBlocks / std::max<std::int64_t>(form.outer * tiles.tiles, 1);
   const std::int64_t useful = form.reduced / (depth * kLeastColumnRows);
@@ -90,12 +90,12 @@ ColumnTiles column_tiles(const Form& form, int v, int most_pieces) {
 
 template <class R, class X, class Y>
 void launch_rows(const X* x, Y* y, const Form& form, double scale, cudaStream_t stream) {
-  constexpr int V = kPackOf<X>;
+  constexpr int V = kCommonVectorSize<X>;
   const RowPlan plan(form);
-  const bool packs = form.reduced % V == 0 && is_aligned<X, V>(x);
+  const bool vectorised = form.reduced % V == 0 && is_aligned<X, V>(x);
   if (plan.in_blocks) {
     const auto blocks = static_cast<unsigned>(form.outer * plan.pieces);
-    if (packs) {
+    if (vectorised) {
       reduce_long_rows<R, V><<<blocks, kReduceThreads, 0, stream>>>(x, y, form.reduced, plan.pieces,
                                                                     plan.length, scale);
     } else {
@@ -105,9 +105,9 @@ void launch_rows(const X* x, Y* y, const Form& form, double scale, cudaStream_t 
     check_launch("reduce_long_rows");
     return;
   }
-  const int lanes = lanes_for(quotient_up(form.reduced, kReduceLoads * (packs ? V : 1)));
+  const int lanes = lanes_for(quotient_up(form.reduced, kReduceLoads * (vectorised ? V : 1)));
   const auto blocks = static_cast<unsigned>(quotient_up(form.outer * lanes, kReduceThreads));
-  if (packs) {
+  if (vectorised) {
     reduce_short_rows<R, V>
         <<<blocks, kReduceThreads, 0, stream>>>(x, y, form.outer, form.reduced, lanes, scale);
   } else {
@@ -143,7 +143,7 @@ CudaFunction reduce_rows(const Form& form, double scale) {
 
 // The tiles of columns for vectors and for single elements. Both split the rows in the same way.
 struct ColumnPlan {
-  ColumnTiles packs;
+  ColumnTiles vectors;
   ColumnTiles singles;
 
   ColumnPlan(const Form& form, int v) {
@@ -152,29 +152,29 @@ struct ColumnPlan {
     singles = column_tiles(form, 1, 1);
     singles.rows = first.rows;
     singles.pieces = first.pieces;
-    packs = first;
+    vectors = first;
   }
 };
 
 // inner > 1: every result reduces a column.
 template <template <class> class R, class T>
 CudaFunction reduce_columns_of(const Form& form, double scale) {
-  constexpr int V = kPackOf<T>;
+  constexpr int V = kCommonVectorSize<T>;
   using Total = typename R<T>::Total;
   return [form, scale, plan = ColumnPlan(form, V)](const Binding& binding, cudaStream_t stream) {
     const T* x = binding.in<T>(0);
     T* y = binding.out<T>(0);
     const auto first = [&](auto* to, double by) {
       if (form.inner % V == 0 && is_aligned<T, V>(x)) {
-        launch_columns<R<T>, V>(x, to, form, plan.packs, by, stream);
+        launch_columns<R<T>, V>(x, to, form, plan.vectors, by, stream);
       } else {
         launch_columns<R<T>, 1>(x, to, form, plan.singles, by, stream);
       }
     };
-    if (plan.packs.pieces == 1) return first(y, scale);
+    if (plan.vectors.pieces == 1) return first(y, scale);
     auto* partial = reinterpret_cast<Total*>(binding.workspace);  // (outer, pieces, inner)
     first(partial, 1.0);
-    const Form rest(form.outer, plan.packs.pieces, form.inner);
+    const Form rest(form.outer, plan.vectors.pieces, form.inner);
     launch_columns<R<Total>, 1>(partial, y, rest, column_tiles(rest, 1, 1), scale, stream);
   };
 }
@@ -231,7 +231,7 @@ CudaFunction reduce_any(const AxisGroups& groups, double scale) {
 // Many short columns: in vectors if aligned, otherwise like any other reduction.
 template <template <class> class R, class T>
 CudaFunction reduce_short_columns_of(const Form& form, const AxisGroups& groups, double scale) {
-  constexpr int V = kPackOf<T>;
+  constexpr int V = kCommonVectorSize<T>;
   return [form, scale, one_by_one = reduce_any<R, T>(groups, scale)](const Binding& binding,
                                                                      cudaStream_t stream) {
     const T* x = binding.in<T>(0);
@@ -308,10 +308,10 @@ std::size_t workspace_bytes(const KernelCall& call) {
   const AxisGroups groups = groups_of(call);
   const Form form(groups);
   const Way way = way_of(call, form);
-  const int v = kPackBytes / static_cast<int>(size_of(call.in_dtype(0)));
+  const int v = kVectorBytes / static_cast<int>(size_of(call.in_dtype(0)));
   std::int64_t pieces = 1;
   if (way == Way::Rows) pieces = RowPlan(form).pieces;
-  if (way == Way::Columns) pieces = ColumnPlan(form, v).packs.pieces;
+  if (way == Way::Columns) pieces = ColumnPlan(form, v).vectors.pieces;
   if (way == Way::Scattered) pieces = ScatteredPlan(groups).axes.pieces;
   if (pieces == 1) return 0;
   return static_cast<std::size_t>(call.out_shape(0).elements() * pieces) * sizeof(double);

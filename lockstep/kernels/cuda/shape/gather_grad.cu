@@ -56,16 +56,16 @@ struct Sums {
     for (int i = 0; i < V; ++i) items[i] = 0.0f;
   }
   template <class T>
-  __device__ __forceinline__ void add(const Pack<T, V>& pack) {
+  __device__ __forceinline__ void add(const Vector<T, V>& vector) {
 #pragma unroll
-    for (int i = 0; i < V; ++i) items[i] += widen(pack.items[i]);
+    for (int i = 0; i < V; ++i) items[i] += widen(vector.items[i]);
   }
   template <class T>
   __device__ __forceinline__ void store(T* to) const {
-    Pack<T, V> pack;
+    Vector<T, V> vector;
 #pragma unroll
-    for (int i = 0; i < V; ++i) pack.items[i] = narrow<T>(items[i]);
-    store_pack(to, pack);
+    for (int i = 0; i < V; ++i) vector.items[i] = narrow<T>(items[i]);
+    store_vector(to, vector);
   }
   // To and from the workspace, which is not aligned for vectors.
   __device__ __forceinline__ void keep(float* to) const {
@@ -114,11 +114,11 @@ __global__ void __launch_bounds__(kThreads)
     }
   };
   for (int at = 0; at < length; at += kLoads) {
-    Pack<T, V> loaded[kLoads];
+    Vector<T, V> loaded[kLoads];
 #pragma unroll
     for (int load = 0; load < kLoads; ++load) {
       if (at + load < length) {
-        loaded[load] = load_pack<T, V>(dy + places[at + load] * form.columns + column);
+        loaded[load] = load_vector<T, V>(dy + places[at + load] * form.columns + column);
       }
     }
 #pragma unroll
@@ -186,8 +186,8 @@ template <int V, class T>
 void launch_sums(const GradPlan& plan, const Binding& binding, const SortedKeys& sorted,
                  cudaStream_t stream) {
   GradForm form = plan.form;
-  const std::int64_t packs = form.columns / V;
-  form.column_tiles = static_cast<std::uint32_t>((packs + kThreads - 1) / kThreads);
+  const std::int64_t vectors = form.columns / V;
+  form.column_tiles = static_cast<std::uint32_t>((vectors + kThreads - 1) / kThreads);
   auto* sums = reinterpret_cast<float*>(binding.workspace + plan.sort_bytes());
   const SharedSums shared{sums, sums + plan.sums()};
   const unsigned blocks = plan.chunks * form.column_tiles;
@@ -211,10 +211,10 @@ void launch(const GradPlan& plan, const Binding& binding, cudaStream_t stream) {
   check_launch("take_indices");
   if (bytes == 0) return;
   const SortedKeys sorted = plan.sort.launch(scratch, stream);
-  constexpr int V = kPackOf<T>;
-  const bool packs = form.columns % V == 0 && is_aligned<T, V>(binding.in<T>(0)) &&
-                     is_aligned<T, V>(binding.out<T>(0));
-  if (packs) {
+  constexpr int V = kCommonVectorSize<T>;
+  const bool vectorised = form.columns % V == 0 && is_aligned<T, V>(binding.in<T>(0)) &&
+                          is_aligned<T, V>(binding.out<T>(0));
+  if (vectorised) {
     launch_sums<V, T>(plan, binding, sorted, stream);
   } else {
     launch_sums<1, T>(plan, binding, sorted, stream);

@@ -1,10 +1,10 @@
 // Ops that move elements, bitcast to integers of their size. Strided reads use ReadWalk of
-// sweep.cuh; contiguous memory is copied.
+// map.cuh; contiguous memory is copied.
 #include <cstring>
 #include <numeric>
 
 #include "lockstep/kernels/cuda/primitives/bitcast.cuh"
-#include "lockstep/kernels/cuda/primitives/sweep.cuh"
+#include "lockstep/kernels/cuda/primitives/map.cuh"
 #include "lockstep/kernels/cuda/shape/gather.cuh"
 #include "lockstep/kernels/cuda/shape/shape.cuh"
 
@@ -123,14 +123,14 @@ __global__ void __launch_bounds__(kThreads)
     inside &= index < form.extent[axis];
     offset += index * form.stride[axis];
   }
-  Pack<T, V> pack;
+  Vector<T, V> vector;
   if (inside) {
-    pack = load_pack<T, V>(x + offset);
+    vector = load_vector<T, V>(x + offset);
   } else {
 #pragma unroll
-    for (int i = 0; i < V; ++i) pack.items[i] = filling;
+    for (int i = 0; i < V; ++i) vector.items[i] = filling;
   }
-  store_pack(y + std::int64_t{group} * V, pack);
+  store_vector(y + std::int64_t{group} * V, vector);
 }
 
 // The bits of a number stored in a dtype.
@@ -154,17 +154,17 @@ std::unique_ptr<Kernel> make_pad(const KernelCall& call) {
       pad_axes(call.in_shape(0), attrs.ints("before"), attrs.ints("after"));
   return dispatch_element(call.in_dtype(0), [&](auto zero) {
     using T = decltype(zero);
-    constexpr int V = kPackOf<T>;
+    constexpr int V = kCommonVectorSize<T>;
     const PadAxis& inner = axes.front();
     const bool fits = (inner.before | inner.extent | inner.after) % V == 0;
     const T filling = bits_of<T>(call.in_dtype(0), attrs.real("value"));
-    return make_cuda_kernel([fits, filling, packs = PadForm(axes, fits ? V : 1),
+    return make_cuda_kernel([fits, filling, vectors = PadForm(axes, fits ? V : 1),
                              singles = PadForm(axes, 1)](const Binding& b, cudaStream_t stream) {
       const T* x = b.in<T>(0);
       T* y = b.out<T>(0);
       if (fits && is_aligned<T, V>(x) && is_aligned<T, V>(y)) {
-        const unsigned blocks = cuda_blocks(packs.groups, kThreads, kMostBlocks);
-        pad_groups<V><<<blocks, kThreads, 0, stream>>>(packs, x, y, filling);
+        const unsigned blocks = cuda_blocks(vectors.groups, kThreads, kMostBlocks);
+        pad_groups<V><<<blocks, kThreads, 0, stream>>>(vectors, x, y, filling);
       } else {
         const unsigned blocks = cuda_blocks(singles.groups, kThreads, kMostBlocks);
         pad_groups<1><<<blocks, kThreads, 0, stream>>>(singles, x, y, filling);

@@ -5,7 +5,7 @@
 // that both reads and writes are coalesced, wherever the other axes go.
 #include "lockstep/kernels/cuda/cuda.h"
 #include "lockstep/kernels/cuda/primitives/bitcast.cuh"
-#include "lockstep/kernels/cuda/primitives/sweep.cuh"
+#include "lockstep/kernels/cuda/primitives/map.cuh"
 #include "lockstep/kernels/cuda/shape/shape.cuh"
 
 namespace lockstep {

@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kTeamBlock)
     const RowTotal total = total_of<Team, N>(x, r.classes);
     const float log_sum = logf(total.sum) + total.largest;
     float sum = 0;
-    for_each_pack<Team, N>(r.classes, [&](std::int64_t at) {
+    for_each_vector<Team, N>(r.classes, [&](std::int64_t at) {
       float values[N];
       float weights[N];
       load_floats<T, N>(x + at, values);
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kTeamBlock)
     float sum = 0;
     for_each_of<Team, N>(labels + begin, r.classes, [&](std::int64_t, float v) { sum += v; });
     const float weight = Team::sum(sum);
-    for_each_pack<Team, N>(r.classes, [&](std::int64_t at) {
+    for_each_vector<Team, N>(r.classes, [&](std::int64_t at) {
       float values[N];
       float weights[N];
       load_floats<T, N>(softmax + begin + at, values);
@@ -200,7 +200,7 @@ template <class T>
 std::unique_ptr<Kernel> make_cross_entropy_of(const KernelCall& call) {
   return make_cuda_kernel([r = ClassRows(call.in_shape(0))](const Binding& b, cudaStream_t stream) {
     if (r.rows == 0) return;
-    const bool aligned = all_on_pack_boundaries(b.in<T>(0), b.in<T>(1), b.out<T>(1));
+    const bool aligned = all_on_vector_boundaries(b.in<T>(0), b.in<T>(1), b.out<T>(1));
     with_team<T>(r.classes, aligned, [&](auto team, auto width) {
       using Team = decltype(team);
       cross_entropy<T, Team, decltype(width)::value>
@@ -215,7 +215,7 @@ template <class T>
 std::unique_ptr<Kernel> make_cross_entropy_grad_of(const KernelCall& call) {
   return make_cuda_kernel([r = ClassRows(call.in_shape(1))](const Binding& b, cudaStream_t stream) {
     if (r.rows == 0) return;
-    const bool aligned = all_on_pack_boundaries(b.in<T>(1), b.in<T>(2), b.out<T>(0));
+    const bool aligned = all_on_vector_boundaries(b.in<T>(1), b.in<T>(2), b.out<T>(0));
     with_team<T>(r.classes, aligned, [&](auto team, auto width) {
       using Team = decltype(team);
       cross_entropy_grad<T, Team, decltype(width)::value>
@@ -241,15 +241,15 @@ class SparseCrossEntropy final : public Kernel {
              .fault = b.fault,
              .step = b.step};
     sum_ = summed_ ? b.out<T>(0) : nullptr;
-    aligned_ = all_on_pack_boundaries(loss_.logits, loss_.result);
+    aligned_ = all_on_vector_boundaries(loss_.logits, loss_.result);
   }
 
   void run(Stream& stream) override {
     const cudaStream_t handle = cuda_stream(stream);
     if (summed_ && r_.rows * r_.classes <= kOneBlock && r_.classes <= kWarpRow) {
-      const bool in_packs = aligned_ && r_.classes % kPack<T> == 0;
-      const auto kernel = in_packs ? sparse_cross_entropy_sum<T, Label, kPack<T>>
-                                   : sparse_cross_entropy_sum<T, Label, 1>;
+      const bool in_vectors = aligned_ && r_.classes % kVectorSize<T> == 0;
+      const auto kernel = in_vectors ? sparse_cross_entropy_sum<T, Label, kVectorSize<T>>
+                                     : sparse_cross_entropy_sum<T, Label, 1>;
       kernel<<<1, kSumThreads, 0, handle>>>(r_, loss_, sum_);
       return check_launch("sparse_cross_entropy_sum");
     }
@@ -288,7 +288,7 @@ template <class T, class Label>
 std::unique_ptr<Kernel> make_sparse_grad_of(const KernelCall& call) {
   return make_cuda_kernel([r = ClassRows(call.in_shape(1))](const Binding& b, cudaStream_t stream) {
     if (r.rows == 0) return;
-    const bool aligned = all_on_pack_boundaries(b.in<T>(1), b.out<T>(0));
+    const bool aligned = all_on_vector_boundaries(b.in<T>(1), b.out<T>(0));
     with_team<T>(r.classes, aligned, [&](auto team, auto width) {
       using Team = decltype(team);
       sparse_cross_entropy_grad<T, Label, Team, decltype(width)::value>

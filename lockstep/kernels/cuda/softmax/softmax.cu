@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kTeamBlock)
   for (std::int64_t row = Team::first_row(); row < r.rows; row += Team::row_step()) {
     const std::int64_t begin = row * r.classes;
     float sum = 0;
-    for_each_pack<Team, N>(r.classes, [&](std::int64_t at) {
+    for_each_vector<Team, N>(r.classes, [&](std::int64_t at) {
       float gradients[N];
       float results[N];
       load_floats<T, N>(dy + begin + at, gradients);
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kTeamBlock)
       for (int i = 0; i < N; ++i) sum = fmaf(gradients[i], results[i], sum);
     });
     const float along = Team::sum(sum);
-    for_each_pack<Team, N>(r.classes, [&](std::int64_t at) {
+    for_each_vector<Team, N>(r.classes, [&](std::int64_t at) {
       float gradients[N];
       float results[N];
       load_floats<T, N>(dy + begin + at, gradients);
@@ -48,7 +48,7 @@ template <class T>
 std::unique_ptr<Kernel> make_softmax_of(const KernelCall& call) {
   return make_cuda_kernel([r = ClassRows(call.in_shape(0))](const Binding& b, cudaStream_t stream) {
     if (r.rows == 0) return;
-    const bool aligned = all_on_pack_boundaries(b.in<T>(0), b.out<T>(0));
+    const bool aligned = all_on_vector_boundaries(b.in<T>(0), b.out<T>(0));
     with_team<T>(r.classes, aligned, [&](auto team, auto width) {
       using Team = decltype(team);
       softmax<T, Team, decltype(width)::value>
@@ -62,7 +62,7 @@ template <class T>
 std::unique_ptr<Kernel> make_softmax_grad_of(const KernelCall& call) {
   return make_cuda_kernel([r = ClassRows(call.in_shape(0))](const Binding& b, cudaStream_t stream) {
     if (r.rows == 0) return;
-    const bool aligned = all_on_pack_boundaries(b.in<T>(0), b.in<T>(1), b.out<T>(0));
+    const bool aligned = all_on_vector_boundaries(b.in<T>(0), b.in<T>(1), b.out<T>(0));
     with_team<T>(r.classes, aligned, [&](auto team, auto width) {
       using Team = decltype(team);
       softmax_grad<T, Team, decltype(width)::value>

@@ -20,7 +20,7 @@ struct ClassRows {
 // Calls f(index, value) for this thread's elements of a row.
 template <class Team, int N, class T, class F>
 __device__ __forceinline__ void for_each_of(const T* row, std::int64_t n, F&& f) {
-  for_each_pack<Team, N>(n, [&](std::int64_t at) {
+  for_each_vector<Team, N>(n, [&](std::int64_t at) {
     float values[N];
     load_floats<T, N>(row + at, values);
 #pragma unroll
@@ -31,7 +31,7 @@ __device__ __forceinline__ void for_each_of(const T* row, std::int64_t n, F&& f)
 // y = f(index, x) for this thread's elements; x and y may be the same.
 template <class Team, int N, class T, class F>
 __device__ __forceinline__ void map_row(const T* x, T* y, std::int64_t n, F&& f) {
-  for_each_pack<Team, N>(n, [&](std::int64_t at) {
+  for_each_vector<Team, N>(n, [&](std::int64_t at) {
     float values[N];
     load_floats<T, N>(x + at, values);
 #pragma unroll

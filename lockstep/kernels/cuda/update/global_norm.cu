@@ -1,16 +1,16 @@
 // The Euclidean norm over all elements of all values: sums of squares per piece, in double, which
 // one block then adds up. Each value is split into pieces separately, even if values are adjacent
 // in memory: the order of addition must not depend on where they are.
-#include "lockstep/kernels/cuda/primitives/stretches.cuh"
+#include "lockstep/kernels/cuda/primitives/segments.cuh"
 
 namespace lockstep {
 namespace {
 
 template <class T>
-__global__ void __launch_bounds__(kStretchThreads)
-    sum_squares(const __grid_constant__ StretchTable<T> table, double* sums) {
+__global__ void __launch_bounds__(kSegmentThreads)
+    sum_squares(const __grid_constant__ SegmentTable<T> table, double* sums) {
   const int piece = table.first_piece + static_cast<int>(blockIdx.x);
-  const Stretch<T>& s = stretch_of(table, piece);
+  const Segment<T>& s = segment_of(table, piece);
   double sum = 0;
   for_each_in_piece(s, piece, [&](std::int64_t at, auto width) {
     constexpr int kWidth = decltype(width)::value;
@@ -27,10 +27,10 @@ __global__ void __launch_bounds__(kStretchThreads)
 }
 
 // For a single block.
-__global__ void __launch_bounds__(kStretchThreads)
+__global__ void __launch_bounds__(kSegmentThreads)
     finish_norm(const double* sums, int pieces, float* result) {
   double sum = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kStretchThreads) sum += sums[i];
+  for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kSegmentThreads) sum += sums[i];
   sum = block_sum(sum);
   if (threadIdx.x == 0) *result = static_cast<float>(sqrt(sum));
 }
@@ -47,32 +47,32 @@ class GlobalNormKernel final : public Kernel {
   void bind(const Binding& binding) override {
     result_ = binding.out<float>(0);
     sums_ = reinterpret_cast<double*>(binding.workspace);
-    std::vector<Stretch<T>> stretches;
+    std::vector<Segment<T>> segments;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       if (counts_[i] == 0) continue;
-      Stretch<T> stretch;
-      stretch.gradient = binding.in<T>(i);
-      stretch.count = counts_[i];
-      stretches.push_back(stretch);
+      Segment<T> segment;
+      segment.gradient = binding.in<T>(i);
+      segment.count = counts_[i];
+      segments.push_back(segment);
     }
-    tables_ = make_tables(std::move(stretches), true);
+    tables_ = make_tables(std::move(segments), true);
   }
 
   void run(Stream& stream) override {
     int pieces = 0;
-    for (const StretchTable<T>& table : tables_) {
+    for (const SegmentTable<T>& table : tables_) {
       sum_squares<T>
-          <<<static_cast<unsigned>(table.pieces), kStretchThreads, 0, cuda_stream(stream)>>>(table,
+          <<<static_cast<unsigned>(table.pieces), kSegmentThreads, 0, cuda_stream(stream)>>>(table,
                                                                                              sums_);
       pieces += table.pieces;
     }
-    finish_norm<<<1, kStretchThreads, 0, cuda_stream(stream)>>>(sums_, pieces, result_);
+    finish_norm<<<1, kSegmentThreads, 0, cuda_stream(stream)>>>(sums_, pieces, result_);
     check_launch("global_norm");
   }
 
  private:
   std::vector<std::int64_t> counts_;
-  std::vector<StretchTable<T>> tables_;
+  std::vector<SegmentTable<T>> tables_;
   double* sums_ = nullptr;
   float* result_ = nullptr;
 };

@@ -3,7 +3,7 @@
 // each parameter, and clipping by norm, first compute sums of squares, one launch each, in double
 // and in a fixed order: per piece, then every block that needs a parameter's norm adds up its
 // pieces. A scale of 0 or a reported fault skips the update: every launch checks for them first.
-#include "lockstep/kernels/cuda/primitives/stretches.cuh"
+#include "lockstep/kernels/cuda/primitives/segments.cuh"
 #include "lockstep/kernels/cuda/update/update_rules.cuh"
 
 namespace lockstep {
@@ -42,7 +42,7 @@ __device__ float trust_of(const RuleOptions& o, double p, double other) {
 
 // The scalars for a block's range. All threads must call it.
 template <Phase kPhase, class T>
-__device__ RuleScalars scalars_of(const UpdateStep& u, const Stretch<T>& s) {
+__device__ RuleScalars scalars_of(const UpdateStep& u, const Segment<T>& s) {
   __shared__ RuleScalars shared;
   const RuleOptions& o = u.options;
   const auto norm = [&](int which) {
@@ -70,7 +70,7 @@ __device__ RuleScalars scalars_of(const UpdateStep& u, const Stretch<T>& s) {
 }
 
 template <class T, int N>
-__device__ __forceinline__ void load_elements(const Stretch<T>& s, std::int64_t at, int slots,
+__device__ __forceinline__ void load_elements(const Segment<T>& s, std::int64_t at, int slots,
                                               UpdateElement (&elements)[N]) {
   float values[N];
   load_floats<T, N>(s.parameter + at, values);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_elements(const Stretch<T>& s, std::int64_t 
 }
 
 template <class T, int N>
-__device__ __forceinline__ void store_slots(const Stretch<T>& s, std::int64_t at, int slots,
+__device__ __forceinline__ void store_slots(const Segment<T>& s, std::int64_t at, int slots,
                                             const UpdateElement (&elements)[N]) {
 #pragma unroll
   for (int slot = 0; slot < 3; ++slot) {
@@ -102,7 +102,7 @@ __device__ __forceinline__ void store_slots(const Stretch<T>& s, std::int64_t at
 }
 
 template <class T, int N>
-__device__ __forceinline__ void store_parameters(const Stretch<T>& s, std::int64_t at,
+__device__ __forceinline__ void store_parameters(const Segment<T>& s, std::int64_t at,
                                                  const UpdateElement (&elements)[N]) {
   float values[N];
 #pragma unroll
@@ -126,21 +126,21 @@ __host__ __device__ constexpr int slots_of(CudaRule rule) {
 }
 
 template <class T, CudaRule kRule>
-__global__ void __launch_bounds__(kStretchThreads)
-    update_stretches(const __grid_constant__ StretchTable<T> table, const UpdateStep u) {
+__global__ void __launch_bounds__(kSegmentThreads)
+    update_segments(const __grid_constant__ SegmentTable<T> table, const UpdateStep u) {
   constexpr int kSlots = slots_of(kRule);
   const int piece = table.first_piece + static_cast<int>(blockIdx.x);
-  const Stretch<T>& s = stretch_of(table, piece);
+  const Segment<T>& s = segment_of(table, piece);
   // The first vector load is in flight while the scalars are computed.
-  const std::int64_t first = first_pack(s, piece);
-  UpdateElement early[kPack<T>];
-  if (first >= 0) load_elements<T, kPack<T>>(s, first, kSlots, early);
+  const std::int64_t first = first_vector(s, piece);
+  UpdateElement early[kVectorSize<T>];
+  if (first >= 0) load_elements<T, kVectorSize<T>>(s, first, kSlots, early);
   if (u.inputs.skips()) return;
   const RuleScalars scalars = scalars_of<Phase::Update>(u, s);
   for_each_in_piece(s, piece, [&](std::int64_t at, auto width) {
     constexpr int kWidth = decltype(width)::value;
     UpdateElement elements[kWidth];
-    if (kWidth == kPack<T> && at == first) {
+    if (kWidth == kVectorSize<T> && at == first) {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) elements[i] = early[i];
     } else {
@@ -167,11 +167,11 @@ __device__ __forceinline__ void add_square(double& sum, float value) {
 // Sums of squares of each piece. For lamb this also updates the moments, because its direction
 // depends on the new ones.
 template <class T, Phase kPhase>
-__global__ void __launch_bounds__(kStretchThreads)
-    sum_stretches(const __grid_constant__ StretchTable<T> table, const UpdateStep u) {
+__global__ void __launch_bounds__(kSegmentThreads)
+    sum_segments(const __grid_constant__ SegmentTable<T> table, const UpdateStep u) {
   if (u.inputs.skips()) return;
   const int piece = table.first_piece + static_cast<int>(blockIdx.x);
-  const Stretch<T>& s = stretch_of(table, piece);
+  const Segment<T>& s = segment_of(table, piece);
   RuleScalars scalars = scalars_of<kPhase>(u, s);
   if constexpr (kPhase == Phase::Clipping) scalars.clip = INFINITY;
   const bool lamb = kPhase == Phase::Norms && u.options.rule == CudaRule::Lamb;
@@ -212,25 +212,25 @@ __global__ void __launch_bounds__(kStretchThreads)
 }
 
 template <class T>
-using TableKernel = void (*)(StretchTable<T>, UpdateStep);
+using TableKernel = void (*)(SegmentTable<T>, UpdateStep);
 
 template <class T>
 TableKernel<T> update_kernel(CudaRule rule) {
   switch (rule) {
     case CudaRule::Sgd:
-      return update_stretches<T, CudaRule::Sgd>;
+      return update_segments<T, CudaRule::Sgd>;
     case CudaRule::SgdMomentum:
-      return update_stretches<T, CudaRule::SgdMomentum>;
+      return update_segments<T, CudaRule::SgdMomentum>;
     case CudaRule::Adam:
-      return update_stretches<T, CudaRule::Adam>;
+      return update_segments<T, CudaRule::Adam>;
     case CudaRule::RmsProp:
-      return update_stretches<T, CudaRule::RmsProp>;
+      return update_segments<T, CudaRule::RmsProp>;
     case CudaRule::Adagrad:
-      return update_stretches<T, CudaRule::Adagrad>;
+      return update_segments<T, CudaRule::Adagrad>;
     case CudaRule::Lars:
-      return update_stretches<T, CudaRule::Lars>;
+      return update_segments<T, CudaRule::Lars>;
     default:
-      return update_stretches<T, CudaRule::Lamb>;
+      return update_segments<T, CudaRule::Lamb>;
   }
 }
 
@@ -265,45 +265,45 @@ class UpdateKernel final : public Kernel {
     inputs_ = {binding.in<float>(0), binding.in<float>(1), binding.in<std::int64_t>(2),
                binding.fault};
     sums_ = reinterpret_cast<double*>(binding.workspace);
-    std::vector<Stretch<T>> stretches;
+    std::vector<Segment<T>> segments;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
-      const Stretch<T> next = stretch_at(binding, i);
+      const Segment<T> next = segment_at(binding, i);
       if (next.count == 0) continue;
-      if (!stretches.empty() && !options_.by_parameter() && stretches.back().adjoins(next)) {
-        stretches.back().count += next.count;
+      if (!segments.empty() && !options_.by_parameter() && segments.back().adjoins(next)) {
+        segments.back().count += next.count;
       } else {
-        stretches.push_back(next);
+        segments.push_back(next);
       }
     }
-    tables_ = make_tables(std::move(stretches), options_.by_parameter());
+    tables_ = make_tables(std::move(segments), options_.by_parameter());
   }
 
   void run(Stream& stream) override {
     const UpdateStep step{options_, inputs_, sums_, norm_pieces_of(counts_)};
-    if (options_.clip_norm > 0) launch(sum_stretches<T, Phase::Clipping>, step, stream);
-    if (options_.adapts()) launch(sum_stretches<T, Phase::Norms>, step, stream);
+    if (options_.clip_norm > 0) launch(sum_segments<T, Phase::Clipping>, step, stream);
+    if (options_.adapts()) launch(sum_segments<T, Phase::Norms>, step, stream);
     launch(update_kernel<T>(options_.rule), step, stream);
   }
 
  private:
   // Parameters and slots are inputs that the node updates in place.
-  Stretch<T> stretch_at(const Binding& binding, std::size_t i) const {
+  Segment<T> segment_at(const Binding& binding, std::size_t i) const {
     const auto writable = [&](std::size_t list) {
       return const_cast<T*>(binding.in<T>(kScalars + list * counts_.size() + i));
     };
-    Stretch<T> stretch;
-    stretch.parameter = writable(0);
-    stretch.gradient = writable(1);
-    stretch.count = counts_[i];
+    Segment<T> segment;
+    segment.parameter = writable(0);
+    segment.gradient = writable(1);
+    segment.count = counts_[i];
     for (std::size_t slot = 0; slot < slots_; ++slot) {
-      stretch.slots[slot == 1 ? second_slot_ : slot] = writable(2 + slot);
+      segment.slots[slot == 1 ? second_slot_ : slot] = writable(2 + slot);
     }
-    return stretch;
+    return segment;
   }
 
   void launch(TableKernel<T> kernel, const UpdateStep& step, Stream& stream) const {
-    for (const StretchTable<T>& table : tables_) {
-      kernel<<<static_cast<unsigned>(table.pieces), kStretchThreads, 0, cuda_stream(stream)>>>(
+    for (const SegmentTable<T>& table : tables_) {
+      kernel<<<static_cast<unsigned>(table.pieces), kSegmentThreads, 0, cuda_stream(stream)>>>(
           table, step);
     }
     check_launch("update");
@@ -315,7 +315,7 @@ class UpdateKernel final : public Kernel {
   std::size_t second_slot_ = 1;
   StepInputs inputs_ = {};
   double* sums_ = nullptr;
-  std::vector<StretchTable<T>> tables_;
+  std::vector<SegmentTable<T>> tables_;
 };
 
 std::unique_ptr<Kernel> make_update(const KernelCall& call) {

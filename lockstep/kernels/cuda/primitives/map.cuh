@@ -1,4 +1,4 @@
-// Elementwise kernels (sweeps): one pass over memory that writes a contiguous output, each element
+// Elementwise kernels (maps): one pass over memory that writes a contiguous output, each element
 // a function of one element of one, two or three operands. The function is a functor over the types
 // in which elements are computed; its result is stored as the output's type.
 //
@@ -19,81 +19,81 @@
 
 namespace lockstep {
 
-inline constexpr int kSweepThreads = 256;
-inline constexpr int kSweepLoads = 4;  // vector loads in flight per thread, with one operand
-inline constexpr int kWalkLoads = 2;   // the same per operand, with several
+inline constexpr int kMapThreads = 256;
+inline constexpr int kMapLoads = 4;   // vector loads in flight per thread, with one operand
+inline constexpr int kWalkLoads = 2;  // the same per operand, with several
 inline constexpr std::int64_t kMostBlocks = (std::int64_t{1} << 31) - 1;
 
 // A group of a walk: V consecutive elements, or one element V times.
 template <int V, class T>
-__device__ __forceinline__ Pack<T, V> load_group(const T* from, bool same) {
+__device__ __forceinline__ Vector<T, V> load_group(const T* from, bool same) {
   if constexpr (V > 1) {
     if (same) {
-      Pack<T, V> pack;
+      Vector<T, V> vector;
       const T item = *from;
 #pragma unroll
-      for (int i = 0; i < V; ++i) pack.items[i] = item;
-      return pack;
+      for (int i = 0; i < V; ++i) vector.items[i] = item;
+      return vector;
     }
   }
-  return load_pack<T, V>(from);
+  return load_vector<T, V>(from);
 }
 
 // y[i] = f(x[i]), one tile per block; elements that do not fill a vector, or are not aligned to
 // one, are processed one by one.
 template <int V, class F, class X, class Y>
-__global__ void __launch_bounds__(kSweepThreads)
-    sweep_one(F f, const X* x, Y* y, std::int64_t count, bool aligned) {
-  constexpr int kTile = V * kSweepLoads * kSweepThreads;
+__global__ void __launch_bounds__(kMapThreads)
+    map_unary(F f, const X* x, Y* y, std::int64_t count, bool aligned) {
+  constexpr int kTile = V * kMapLoads * kMapThreads;
   const std::int64_t begin = std::int64_t{blockIdx.x} * kTile;
   const int left = static_cast<int>(min(count - begin, std::int64_t{kTile}));
-  const int packs = aligned ? left / V : 0;
+  const int vectors = aligned ? left / V : 0;
   x += begin;
   y += begin;
-  Pack<X, V> loaded[kSweepLoads];
+  Vector<X, V> loaded[kMapLoads];
 #pragma unroll
-  for (int load = 0; load < kSweepLoads; ++load) {
-    const int at = load * kSweepThreads + threadIdx.x;
-    if (at < packs) loaded[load] = load_pack<X, V>(x + at * V);
+  for (int load = 0; load < kMapLoads; ++load) {
+    const int at = load * kMapThreads + threadIdx.x;
+    if (at < vectors) loaded[load] = load_vector<X, V>(x + at * V);
   }
 #pragma unroll
-  for (int load = 0; load < kSweepLoads; ++load) {
-    const int at = load * kSweepThreads + threadIdx.x;
-    if (at < packs) {
-      Pack<Y, V> result;
+  for (int load = 0; load < kMapLoads; ++load) {
+    const int at = load * kMapThreads + threadIdx.x;
+    if (at < vectors) {
+      Vector<Y, V> result;
 #pragma unroll
       for (int i = 0; i < V; ++i) result.items[i] = narrow<Y>(f(widen(loaded[load].items[i])));
-      store_pack(y + at * V, result);
+      store_vector(y + at * V, result);
     }
   }
 #pragma unroll 1
-  for (int i = packs * V + threadIdx.x; i < left; i += kSweepThreads) {
+  for (int i = vectors * V + threadIdx.x; i < left; i += kMapThreads) {
     y[i] = narrow<Y>(f(widen(x[i])));
   }
 }
 
 template <class F, class X, class Y>
-std::unique_ptr<Kernel> make_sweep_one(std::int64_t count, F f) {
+std::unique_ptr<Kernel> make_map_unary(std::int64_t count, F f) {
   return make_cuda_kernel([count, f](const Binding& binding, cudaStream_t stream) {
-    constexpr int V = kPackOf<X, Y>;
+    constexpr int V = kCommonVectorSize<X, Y>;
     if (count == 0) return;
     const X* x = binding.in<X>(0);
     Y* y = binding.out<Y>(0);
     const bool aligned = is_aligned<X, V>(x) && is_aligned<Y, V>(y);
-    const unsigned blocks = cuda_blocks(count, V * kSweepLoads * kSweepThreads, kMostBlocks);
-    sweep_one<V><<<blocks, kSweepThreads, 0, stream>>>(f, x, y, count, aligned);
-    check_launch("sweep_one");
+    const unsigned blocks = cuda_blocks(count, V * kMapLoads * kMapThreads, kMostBlocks);
+    map_unary<V><<<blocks, kMapThreads, 0, stream>>>(f, x, y, count, aligned);
+    check_launch("map_unary");
   });
 }
 
 // y[i] = x[offset of i].
 template <int V, class T>
-__global__ void __launch_bounds__(kSweepThreads) read_walk(RowWalk<1> walk, const T* x, T* y) {
-  const std::uint32_t tile = blockIdx.x * (kWalkLoads * kSweepThreads) + threadIdx.x;
-  Pack<T, V> loaded[kWalkLoads];
+__global__ void __launch_bounds__(kMapThreads) read_walk(RowWalk<1> walk, const T* x, T* y) {
+  const std::uint32_t tile = blockIdx.x * (kWalkLoads * kMapThreads) + threadIdx.x;
+  Vector<T, V> loaded[kWalkLoads];
 #pragma unroll
   for (int load = 0; load < kWalkLoads; ++load) {
-    const std::uint32_t group = tile + load * kSweepThreads;
+    const std::uint32_t group = tile + load * kMapThreads;
     if (group >= walk.groups) continue;
     std::int64_t offsets[1];
     walk.locate(group, offsets);
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(kSweepThreads) read_walk(RowWalk<1> walk, cons
   }
 #pragma unroll
   for (int load = 0; load < kWalkLoads; ++load) {
-    const std::uint32_t group = tile + load * kSweepThreads;
-    if (group < walk.groups) store_pack(y + std::int64_t{group} * V, loaded[load]);
+    const std::uint32_t group = tile + load * kMapThreads;
+    if (group < walk.groups) store_vector(y + std::int64_t{group} * V, loaded[load]);
   }
   if (tile < walk.tail) {
     const std::int64_t at = std::int64_t{walk.groups} * V + tile;
@@ -112,14 +112,14 @@ __global__ void __launch_bounds__(kSweepThreads) read_walk(RowWalk<1> walk, cons
 
 // y[i] = f(a[offset of i], b[offset of i]).
 template <int V, class F, class A, class B, class Y>
-__global__ void __launch_bounds__(kSweepThreads)
-    sweep_two(RowWalk<2> walk, F f, const A* a, const B* b, Y* y) {
-  const std::uint32_t tile = blockIdx.x * (kWalkLoads * kSweepThreads) + threadIdx.x;
-  Pack<A, V> loaded_a[kWalkLoads];
-  Pack<B, V> loaded_b[kWalkLoads];
+__global__ void __launch_bounds__(kMapThreads)
+    map_binary(RowWalk<2> walk, F f, const A* a, const B* b, Y* y) {
+  const std::uint32_t tile = blockIdx.x * (kWalkLoads * kMapThreads) + threadIdx.x;
+  Vector<A, V> loaded_a[kWalkLoads];
+  Vector<B, V> loaded_b[kWalkLoads];
 #pragma unroll
   for (int load = 0; load < kWalkLoads; ++load) {
-    const std::uint32_t group = tile + load * kSweepThreads;
+    const std::uint32_t group = tile + load * kMapThreads;
     if (group >= walk.groups) continue;
     std::int64_t offsets[2];
     walk.locate(group, offsets);
@@ -128,15 +128,15 @@ __global__ void __launch_bounds__(kSweepThreads)
   }
 #pragma unroll
   for (int load = 0; load < kWalkLoads; ++load) {
-    const std::uint32_t group = tile + load * kSweepThreads;
+    const std::uint32_t group = tile + load * kMapThreads;
     if (group >= walk.groups) continue;
-    Pack<Y, V> result;
+    Vector<Y, V> result;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       result.items[i] =
           narrow<Y>(f(widen(loaded_a[load].items[i]), widen(loaded_b[load].items[i])));
     }
-    store_pack(y + std::int64_t{group} * V, result);
+    store_vector(y + std::int64_t{group} * V, result);
   }
   if (tile < walk.tail) {
     const std::int64_t at = std::int64_t{walk.groups} * V + tile;
@@ -148,15 +148,15 @@ __global__ void __launch_bounds__(kSweepThreads)
 
 // y[i] = condition[offset of i] ? a[offset of i] : b[offset of i].
 template <int V, class T>
-__global__ void __launch_bounds__(kSweepThreads)
-    sweep_select(RowWalk<3> walk, const bool* condition, const T* a, const T* b, T* y) {
-  const std::uint32_t tile = blockIdx.x * (kWalkLoads * kSweepThreads) + threadIdx.x;
-  Pack<bool, V> loaded_c[kWalkLoads];
-  Pack<T, V> loaded_a[kWalkLoads];
-  Pack<T, V> loaded_b[kWalkLoads];
+__global__ void __launch_bounds__(kMapThreads)
+    map_select(RowWalk<3> walk, const bool* condition, const T* a, const T* b, T* y) {
+  const std::uint32_t tile = blockIdx.x * (kWalkLoads * kMapThreads) + threadIdx.x;
+  Vector<bool, V> loaded_c[kWalkLoads];
+  Vector<T, V> loaded_a[kWalkLoads];
+  Vector<T, V> loaded_b[kWalkLoads];
 #pragma unroll
   for (int load = 0; load < kWalkLoads; ++load) {
-    const std::uint32_t group = tile + load * kSweepThreads;
+    const std::uint32_t group = tile + load * kMapThreads;
     if (group >= walk.groups) continue;
     std::int64_t offsets[3];
     walk.locate(group, offsets);
@@ -166,14 +166,14 @@ __global__ void __launch_bounds__(kSweepThreads)
   }
 #pragma unroll
   for (int load = 0; load < kWalkLoads; ++load) {
-    const std::uint32_t group = tile + load * kSweepThreads;
+    const std::uint32_t group = tile + load * kMapThreads;
     if (group >= walk.groups) continue;
-    Pack<T, V> result;
+    Vector<T, V> result;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       result.items[i] = loaded_c[load].items[i] ? loaded_a[load].items[i] : loaded_b[load].items[i];
     }
-    store_pack(y + std::int64_t{group} * V, result);
+    store_vector(y + std::int64_t{group} * V, result);
   }
   if (tile < walk.tail) {
     const std::int64_t at = std::int64_t{walk.groups} * V + tile;
@@ -186,19 +186,19 @@ __global__ void __launch_bounds__(kSweepThreads)
 // A walk split into pieces in two ways: in vectors of V, if it allows them, and element by element.
 template <int N, int V>
 struct Pieces {
-  std::vector<typename StridedWalk<N>::Piece> in_packs;
+  std::vector<typename StridedWalk<N>::Piece> in_vectors;
   std::vector<typename StridedWalk<N>::Piece> one_by_one;
   std::array<bool, N> same = {};  // arrays for which a group is one element
 
   explicit Pieces(const StridedWalk<N>& walk) : one_by_one(walk.pieces(1)) {
-    if (walk.packs(V)) in_packs = walk.pieces(V);
+    if (walk.allows_vectors(V)) in_vectors = walk.pieces(V);
     for (std::size_t n = 0; n < N; ++n) same[n] = walk.inner_step(n) == 0;
   }
 };
 
 template <int N>
 unsigned walk_blocks(const RowWalk<N>& walk) {
-  return cuda_blocks(walk.groups, kWalkLoads * kSweepThreads, kMostBlocks);
+  return cuda_blocks(walk.groups, kWalkLoads * kMapThreads, kMostBlocks);
 }
 
 // Reads an operand with strides, from an offset, into a contiguous output. T is an unsigned integer
@@ -210,80 +210,80 @@ class ReadWalk {
 
   void launch(const T* from, T* y, cudaStream_t stream) const {
     const T* x = from + offset_;
-    const bool packs = !pieces_.in_packs.empty() && is_aligned<T, V>(y) &&
-                       (pieces_.same[0] || is_aligned<T, V>(x));
-    for (const auto& piece : packs ? pieces_.in_packs : pieces_.one_by_one) {
+    const bool vectorised = !pieces_.in_vectors.empty() && is_aligned<T, V>(y) &&
+                            (pieces_.same[0] || is_aligned<T, V>(x));
+    for (const auto& piece : vectorised ? pieces_.in_vectors : pieces_.one_by_one) {
       const unsigned blocks = walk_blocks(piece.walk);
       const T* from_here = x + piece.offsets[0];
       T* to_here = y + piece.at;
-      if (packs) {
-        read_walk<V><<<blocks, kSweepThreads, 0, stream>>>(piece.walk, from_here, to_here);
+      if (vectorised) {
+        read_walk<V><<<blocks, kMapThreads, 0, stream>>>(piece.walk, from_here, to_here);
       } else {
-        read_walk<1><<<blocks, kSweepThreads, 0, stream>>>(piece.walk, from_here, to_here);
+        read_walk<1><<<blocks, kMapThreads, 0, stream>>>(piece.walk, from_here, to_here);
       }
       check_launch("read_walk");
     }
   }
 
  private:
-  static constexpr int V = kPackOf<T>;
+  static constexpr int V = kCommonVectorSize<T>;
   Pieces<1, V> pieces_;
   std::int64_t offset_;
 };
 
 template <class F, class A, class B, class Y>
-std::unique_ptr<Kernel> make_sweep_two(const StridedWalk<2>& walk, F f) {
-  constexpr int V = kPackOf<A, B, Y>;
+std::unique_ptr<Kernel> make_map_binary(const StridedWalk<2>& walk, F f) {
+  constexpr int V = kCommonVectorSize<A, B, Y>;
   return make_cuda_kernel([f, pieces = Pieces<2, V>(walk)](const Binding& binding,
                                                            cudaStream_t stream) {
     const A* a = binding.in<A>(0);
     const B* b = binding.in<B>(1);
     Y* y = binding.out<Y>(0);
-    const bool packs = !pieces.in_packs.empty() && is_aligned<Y, V>(y) &&
-                       (pieces.same[0] || is_aligned<A, V>(a)) &&
-                       (pieces.same[1] || is_aligned<B, V>(b));
-    for (const auto& piece : packs ? pieces.in_packs : pieces.one_by_one) {
+    const bool vectorised = !pieces.in_vectors.empty() && is_aligned<Y, V>(y) &&
+                            (pieces.same[0] || is_aligned<A, V>(a)) &&
+                            (pieces.same[1] || is_aligned<B, V>(b));
+    for (const auto& piece : vectorised ? pieces.in_vectors : pieces.one_by_one) {
       const unsigned blocks = walk_blocks(piece.walk);
       const A* a_here = a + piece.offsets[0];
       const B* b_here = b + piece.offsets[1];
       Y* y_here = y + piece.at;
-      if (packs) {
-        sweep_two<V><<<blocks, kSweepThreads, 0, stream>>>(piece.walk, f, a_here, b_here, y_here);
+      if (vectorised) {
+        map_binary<V><<<blocks, kMapThreads, 0, stream>>>(piece.walk, f, a_here, b_here, y_here);
       } else {
-        sweep_two<1><<<blocks, kSweepThreads, 0, stream>>>(piece.walk, f, a_here, b_here, y_here);
+        map_binary<1><<<blocks, kMapThreads, 0, stream>>>(piece.walk, f, a_here, b_here, y_here);
       }
-      check_launch("sweep_two");
+      check_launch("map_binary");
     }
   });
 }
 
 template <class T>
-std::unique_ptr<Kernel> make_sweep_select(const StridedWalk<3>& walk) {
-  constexpr int V = kPackOf<T>;
+std::unique_ptr<Kernel> make_map_select(const StridedWalk<3>& walk) {
+  constexpr int V = kCommonVectorSize<T>;
   return make_cuda_kernel(
       [pieces = Pieces<3, V>(walk)](const Binding& binding, cudaStream_t stream) {
         const bool* condition = binding.in<bool>(0);
         const T* a = binding.in<T>(1);
         const T* b = binding.in<T>(2);
         T* y = binding.out<T>(0);
-        const bool packs = !pieces.in_packs.empty() && is_aligned<T, V>(y) &&
-                           (pieces.same[0] || is_aligned<bool, V>(condition)) &&
-                           (pieces.same[1] || is_aligned<T, V>(a)) &&
-                           (pieces.same[2] || is_aligned<T, V>(b));
-        for (const auto& piece : packs ? pieces.in_packs : pieces.one_by_one) {
+        const bool vectorised = !pieces.in_vectors.empty() && is_aligned<T, V>(y) &&
+                                (pieces.same[0] || is_aligned<bool, V>(condition)) &&
+                                (pieces.same[1] || is_aligned<T, V>(a)) &&
+                                (pieces.same[2] || is_aligned<T, V>(b));
+        for (const auto& piece : vectorised ? pieces.in_vectors : pieces.one_by_one) {
           const unsigned blocks = walk_blocks(piece.walk);
           const bool* c_here = condition + piece.offsets[0];
           const T* a_here = a + piece.offsets[1];
           const T* b_here = b + piece.offsets[2];
           T* y_here = y + piece.at;
-          if (packs) {
-            sweep_select<V>
-                <<<blocks, kSweepThreads, 0, stream>>>(piece.walk, c_here, a_here, b_here, y_here);
+          if (vectorised) {
+            map_select<V>
+                <<<blocks, kMapThreads, 0, stream>>>(piece.walk, c_here, a_here, b_here, y_here);
           } else {
-            sweep_select<1>
-                <<<blocks, kSweepThreads, 0, stream>>>(piece.walk, c_here, a_here, b_here, y_here);
+            map_select<1>
+                <<<blocks, kMapThreads, 0, stream>>>(piece.walk, c_here, a_here, b_here, y_here);
           }
-          check_launch("sweep_select");
+          check_launch("map_select");
         }
       });
 }

@@ -1,6 +1,6 @@
-// Vector loads and stores: a pack is a vector of consecutive elements that a thread loads or stores
+// Vector loads and stores: a vector is a row of consecutive elements that a thread loads or stores
 // at once, 16 bytes if aligned, and computes with as floats. Memory-bound kernels keep several raw
-// packs in flight and unpack them when they are used.
+// vectors in flight and unpack them when they are used.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-// Elements per full pack.
+// Elements per full vector.
 template <class T>
-inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+inline constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T));
 
 __device__ __forceinline__ float as_float(float x) {
   return x;
@@ -40,7 +40,7 @@ __device__ __forceinline__ __nv_bfloat16 rounded<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-// An integer type for the bits of a pack of so many bytes.
+// An integer type for the bits of a vector of so many bytes.
 template <int kBytes>
 struct RawBits;
 template <>
@@ -118,13 +118,13 @@ __device__ __forceinline__ void store_floats(T* to, const float (&values)[N]) {
 }
 
 // Whether an address is aligned to 16 bytes; null counts as aligned.
-inline bool on_pack_boundary(const void* place) {
+inline bool on_vector_boundary(const void* place) {
   return reinterpret_cast<std::uintptr_t>(place) % 16 == 0;
 }
 
 template <class... Places>
-bool all_on_pack_boundaries(const Places*... places) {
-  return (on_pack_boundary(places) && ...);
+bool all_on_vector_boundaries(const Places*... places) {
+  return (on_vector_boundary(places) && ...);
 }
 
 }  // namespace lockstep
