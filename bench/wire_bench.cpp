@@ -2,7 +2,8 @@
 // Gloo and over MPI, beside the all-reduces of Gloo and MPI themselves.
 //   mpirun -n 2 --bind-to none wire_bench
 // All run by turns, each from when all processes are ready until all have ended; the medians are
-// shown, and how many times as fast shared memory is as the better of Gloo and MPI.
+// shown, and how many times as fast shared memory is as the better of Gloo's and MPI's, and ours
+// over Gloo as Gloo's.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <gloo/allreduce.h>
@@ -109,8 +110,8 @@ class WireBench {
 
   void run() {
     print(fmt::format("{} processes\n{:>10} {:>11} {:>11} {:>11} {:>11} {:>11} {:>9} {:>9}\n",
-                      place_.workers, "f32 bytes", "shared µs", "ours/Gloo", "ours/MPI", "Gloo",
-                      "MPI", "shared is", "ours/Gloo"));
+                      place_.workers, "f32 bytes", "shared µs", "over Gloo", "over MPI", "Gloo's",
+                      "MPI's", "shared", "over Gloo"));
     for (const std::size_t bytes : kBytes) run(bytes);
   }
 
