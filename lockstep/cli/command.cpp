@@ -10,9 +10,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/number.h"
+#include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/passes/precision.h"
 #include "lockstep/runtime/world.h"
+#include "lockstep/train/multi_worker.h"
 
 namespace lockstep::cli {
 namespace {
@@ -40,7 +42,8 @@ void add_placement(Command app, Placement& placement) {
       .delimiter(',')
       .check(whole_number(1, kMostReplicas));
   app.add_option("--strategy", placement.strategy,
-                 "one-device or mirrored (mirrored if there are several replicas)");
+                 "one-device, mirrored (if there are several replicas) or multi-worker (if this "
+                 "process was started as one of several workers)");
   app.add_option("--balance", placement.balance,
                  "even: equal pieces of the batch; auto: pieces that match each replica's speed")
       .capture_default_str();
@@ -56,8 +59,9 @@ std::vector<int> replica_counts(const Placement& placement) {
   require(placement.balance == "even" || placement.balance == "auto",
           "--balance {}: use even or auto", placement.balance);
   const std::string& strategy = placement.strategy;
-  require(strategy.empty() || strategy == "one-device" || strategy == "mirrored",
-          "--strategy {}: use one-device or mirrored", strategy);
+  require(strategy.empty() || strategy == "one-device" || strategy == "mirrored" ||
+              strategy == "multi-worker",
+          "--strategy {}: use one-device, mirrored or multi-worker", strategy);
   std::vector<int> counts = placement.replicas;
   const auto devices = static_cast<int>(placement.devices.size());
   if (counts.empty()) counts = {std::max(devices, 1)};
@@ -114,19 +118,36 @@ std::vector<std::string> default_devices(const Placement& placement, int most) {
 
 }  // namespace
 
+bool is_one_of_several(const Placement& placement) {
+  if (!placement.strategy.empty()) return placement.strategy == "multi-worker";
+  return default_resolver()->resolve()->workers > 1;
+}
+
+bool is_chief(const Placement& placement) {
+  return !is_one_of_several(placement) || default_resolver()->resolve()->role == Role::Chief;
+}
+
 Strategy make_strategy(const Placement& placement, int replicas, int most) {
+  const Balance balance = placement.balance == "auto" ? Balance::Auto : Balance::Even;
+  const CudaKernelOptions cuda{.allow_tf32 = !placement.no_tf32, .plan_cache = plan_cache()};
+  if (is_one_of_several(placement)) {
+    std::vector<std::string> devices = placement.devices;
+    for (int r = 0; devices.empty() && most > 1 && r < replicas; ++r) {
+      devices.push_back(fmt::format("cpu:{}", r));
+    }
+    return MultiWorkerMirroredStrategy({.devices = devices, .balance = balance, .cuda = cuda});
+  }
   std::vector<std::string> devices =
       placement.devices.empty() ? default_devices(placement, most) : placement.devices;
   const int split = placement.devices.empty() && most == 1 ? 0 : logical_cpus_for(devices);
   devices.resize(static_cast<std::size_t>(replicas));
-  return MirroredStrategy({.devices = std::move(devices),
-                           .logical_cpus = split,
-                           .balance = placement.balance == "auto" ? Balance::Auto : Balance::Even,
-                           .cuda = {.allow_tf32 = !placement.no_tf32, .plan_cache = plan_cache()}});
+  return MirroredStrategy(
+      {.devices = std::move(devices), .logical_cpus = split, .balance = balance, .cuda = cuda});
 }
 
 std::string strategy_name(const Placement& placement, int replicas) {
   if (!placement.strategy.empty()) return placement.strategy;
+  if (is_one_of_several(placement)) return "multi-worker";
   return replicas > 1 ? "mirrored" : "one-device";
 }
 

@@ -40,7 +40,13 @@ void add_placement(Command app, Placement& placement);
 std::vector<int> replica_counts(const Placement& placement);
 // The only count; UsageError if there are several.
 int one_count(const Placement& placement);
-// The strategy for this many replicas. The cores are split over `most` logical devices.
+// Whether this process is one of several workers that train together: if --strategy says so, or, if
+// it says nothing, whatever started the process.
+bool is_one_of_several(const Placement& placement);
+// Whether this process is the worker that writes files and shows progress.
+bool is_chief(const Placement& placement);
+// The strategy for this many replicas, of this worker if it is one of several. The cores are split
+// over `most` logical devices.
 Strategy make_strategy(const Placement& placement, int replicas, int most);
 std::string strategy_name(const Placement& placement, int replicas);
 // ", mixed_float16" for the headline of a run; for float32, nothing on CPUs, and on GPUs whether

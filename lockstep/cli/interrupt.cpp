@@ -7,7 +7,8 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+// SIGUSR1 is what clusters send before they take a machine away.
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 std::atomic<int> caught = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
@@ -43,6 +44,8 @@ const char* signal_name(int signal) {
       return "SIGTERM";
     case SIGHUP:
       return "SIGHUP";
+    case SIGUSR1:
+      return "SIGUSR1";
     default:
       return "a signal";
   }

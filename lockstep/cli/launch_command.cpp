@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/number.h"
+#include "lockstep/cluster/control/control_server.h"
 #include "lockstep/cluster/launch/launch.h"
 
 namespace lockstep::cli {
@@ -110,6 +111,28 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
+// The control plane, served by the launcher. How a worker of this job ended the launcher sees for
+// itself, and what a worker says about itself the worker prints; what it hears from here is that
+// one has fallen silent or stands still.
+class ServedControl final : public launch::ControlPlane {
+ public:
+  explicit ServedControl(const launch::ControlRequest& request)
+      : server_({.address = launch::with_ports(request.bind, request.ports),
+                 .workers = request.workers,
+                 .secret = request.secret,
+                 .on_event = [report = request.report](const ControlEvent& event) {
+                   const bool unseen =
+                       event.cause == FailureCause::Silent || event.cause == FailureCause::Stuck;
+                   if (event.kind == ControlEventKind::Failed && unseen && report) {
+                     report({.worker = event.worker, .message = event.text});
+                   }
+                 }}) {}
+  std::string address() const override { return server_.address(); }
+
+ private:
+  ControlServer server_;
+};
+
 launch::LaunchOptions launch_options(const LaunchFlags& flags) {
   require(!flags.program.empty(),
           "name the program that the workers run: lockstep launch --workers 2 -- program");
@@ -124,7 +147,10 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags) {
           .ports = flags.port_range.empty() ? launch::PortRange{}
                                             : launch::parse_ports(flags.port_range),
           .grace = duration_of("--grace", flags.grace),
-          .log_folder = flags.log_dir};
+          .log_folder = flags.log_dir,
+          .start_control = [](const launch::ControlRequest& request) {
+            return std::make_unique<ServedControl>(request);
+          }};
 }
 
 // The width of the terminal behind standard output; 0: it is none.

@@ -117,6 +117,13 @@ RunFolder::RunFolder(const std::string& run_dir, const std::string& resume) {
   if (!source_.empty() && path_ == source_) lock_.emplace(path_);
 }
 
+RunFolder RunFolder::of_chief(const std::string& resume) {
+  RunFolder folder;
+  folder.reads_ = true;
+  if (!resume.empty()) folder.find_source(resume);
+  return folder;
+}
+
 void RunFolder::find_source(const std::string& resume) {
   const fs::path named = tidy(resume);
   if (fs::is_directory(named)) {
@@ -149,7 +156,7 @@ void RunFolder::check_run_dir() const {
 }
 
 void RunFolder::create() {
-  if (lock_) return;  // a resumed run
+  if (lock_ || reads_) return;  // a resumed run, or the chief's
   if (path_.empty()) {
     path_ = make_fresh_folder();
     made_ = true;
@@ -161,6 +168,7 @@ void RunFolder::create() {
 }
 
 void RunFolder::keep() {
+  if (reads_) return;
   made_ = false;
   if (!is_in_runs(path_)) return;
   // A new link is renamed over the old one, so that runs/last always exists.

@@ -30,11 +30,14 @@ class RunFolder {
   // Creates nothing yet, but locks a folder that is resumed. UsageError if --resume does not name a
   // run, or --run-dir names a folder that is not empty.
   RunFolder(const std::string& run_dir, const std::string& resume);
+  // The same run as a worker sees it that is not the chief: it reads what is resumed, and writes
+  // and locks nothing.
+  static RunFolder of_chief(const std::string& resume);
 
   // Removes a folder that was created but not kept.
   ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
+  RunFolder(RunFolder&&) = default;
+  RunFolder& operator=(RunFolder&&) = delete;
 
   // Creates and locks the folder. DataError if that fails, UsageError if another process was
   // faster.
@@ -59,6 +62,7 @@ class RunFolder {
   std::filesystem::path source_record() const;
 
  private:
+  RunFolder() = default;
   static constexpr const char* kTuningFile = "input.tuning";
 
   void find_source(const std::string& resume);
@@ -68,7 +72,8 @@ class RunFolder {
   std::filesystem::path source_;
   std::filesystem::path resumed_;
   std::optional<FolderLock> lock_;
-  bool made_ = false;  // created, and not yet kept
+  bool made_ = false;   // created, and not yet kept
+  bool reads_ = false;  // the chief writes
 };
 
 }  // namespace lockstep::cli

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <utility>
@@ -128,6 +129,9 @@ std::string what_it_is(const Device& device) {
 std::string placement_text(const Strategy& strategy, std::int64_t batch) {
   const World& world = *impl_of(strategy).world;
   std::string where;
+  if (world.workers() > 1) {
+    where = fmt::format("{} workers over {}; worker 0: ", world.workers(), world.transport());
+  }
   for (int r = 0; r < world.local_size(); ++r) {
     const Device& device = world.device(r);
     where += fmt::format("{}{} ({})", r > 0 ? ", " : "", device.name(), what_it_is(device));
@@ -202,9 +206,9 @@ void set_interval(ModelCheckpointOptions& checkpoint, const std::string& text) {
 
 // Replaces defaults by their values, so that the run's record does not depend on the defaults of
 // this version.
-void resolve_defaults(Options& options, const ZooEntry& entry, int replicas) {
+void resolve_defaults(Options& options, const ZooEntry& entry, int replicas, int own_replicas) {
   options.batch = {.per_replica = 0, .global = global_batch(options.batch, replicas, entry.batch)};
-  options.placement.replicas = {replicas};
+  options.placement.replicas = {own_replicas};
   if (options.scaled_for == 0) options.scaled_for = replicas;
   if (options.epochs == 0) options.epochs = options.steps > 0 ? 1 : kEpochs;
   if (!options.data.empty() && options.data != "synthetic") {
@@ -273,6 +277,7 @@ class TrainRun {
   const GivenFlags& given_;
   RunFolder folder_;
   std::optional<Json> before_;  // the record of the run that is resumed
+  bool chief_ = true;
   std::ostream& out_;
   std::int64_t batch_ = 0;
   Json identity_;  // of the data
@@ -284,12 +289,22 @@ class TrainRun {
   std::optional<RunRecorder> recorder_;
 };
 
+// A stream for what only the chief shows.
+std::ostream& nowhere() {
+  static std::ostream stream(nullptr);
+  return stream;
+}
+
 // If the JSON goes to standard output, text for people goes to standard error.
 TrainRun::TrainRun(const Options& typed, const GivenFlags& given)
     : options_(typed),
       given_(given),
-      folder_(typed.run_dir, typed.resume),
-      out_(is_standard_output(typed.json) ? std::cerr : std::cout) {
+      folder_(is_chief(typed.placement) ? RunFolder(typed.run_dir, typed.resume)
+                                        : RunFolder::of_chief(typed.resume)),
+      chief_(is_chief(typed.placement)),
+      out_(!chief_                          ? nowhere()
+           : is_standard_output(typed.json) ? std::cerr
+                                            : std::cout) {
   if (!folder_.resumes()) return;
   before_ = read_record(folder_.source_record());
   if (before_) {
@@ -299,9 +314,12 @@ TrainRun::TrainRun(const Options& typed, const GivenFlags& given)
 }
 
 void TrainRun::open_model() {
-  const int replicas = one_count(options_.placement);
+  const int own_replicas = one_count(options_.placement);
   const ZooEntry& entry = zoo_entry(options_.model);
-  resolve_defaults(options_, entry, replicas);
+  const bool several = is_one_of_several(options_.placement);
+  if (several) strategy_ = make_strategy(options_.placement, own_replicas, own_replicas);
+  const int replicas = several ? strategy_->num_replicas_in_sync() : own_replicas;
+  resolve_defaults(options_, entry, replicas, own_replicas);
   batch_ = options_.batch.global;
   DataOptions how{.data = options_.data,
                   .task = entry.task,
@@ -316,7 +334,7 @@ void TrainRun::open_model() {
   recipe_ = recipe_of(options_, data_.train_samples);
   // Recorded as a number, so that it holds for later versions and other replica counts.
   options_.learning_rate = recipe_.base;
-  strategy_ = make_strategy(options_.placement, replicas, replicas);
+  if (!several) strategy_ = make_strategy(options_.placement, replicas, replicas);
   model_.emplace(entry.make(data_.task));
   model_->compile({.strategy = *strategy_,
                    .optimizer = recipe_.optimizer,
@@ -347,8 +365,10 @@ void TrainRun::begin() {
       {"global_batch", batch_},
       {"parameters", model_->parameter_count()}};
   record["data"] = identity_;
-  recorder_.emplace(folder_.record(), std::move(record));
-  recorder_->begin();
+  if (chief_) {
+    recorder_.emplace(folder_.record(), std::move(record));
+    recorder_->begin();
+  }
   // Loading the checkpoint has set its own rate.
   if (given_.contains("--learning-rate") && folder_.resumes() &&
       recipe_.optimizer.schedule().constant()) {
@@ -372,7 +392,7 @@ void TrainRun::begin() {
 std::vector<CallbackRef> TrainRun::callbacks() {
   const bool terminal = isatty(&out_ == &std::cerr ? STDERR_FILENO : STDOUT_FILENO) == 1;
   const auto epoch_done = [this](Model& model, std::int64_t epoch, const Logs& logs) {
-    recorder_->epoch_done(epoch, model.step(), logs);
+    if (recorder_) recorder_->epoch_done(epoch, model.step(), logs);
   };
   std::vector<CallbackRef> callbacks = {
       LambdaCallback({.on_train_begin = [this](Model&) { begin(); }}),
@@ -422,6 +442,8 @@ void TrainRun::run() {
 // A signal that arrives when everything is done interrupts nothing.
 Ending TrainRun::ending_of(const History& history) const {
   Ending ending{.signal = history.interrupted ? caught_signal() : 0, .checkpoint = {}};
+  // Another worker was told to stop.
+  if (history.interrupted && ending.signal == 0) ending.signal = SIGTERM;
   if (std::filesystem::exists(folder_.checkpoint())) {
     ending.checkpoint = folder_.checkpoint().string();
   }
@@ -438,6 +460,10 @@ void TrainRun::save_tuning() {
 }
 
 void TrainRun::finish(const History& history, const Ending& ending) {
+  if (!chief_) {
+    if (!history.failure.empty()) fail<Error>("training ended: {}", history.failure);
+    return;
+  }
   if (!history.failure.empty()) {
     recorder_->end("failed", history.failure);
   } else {

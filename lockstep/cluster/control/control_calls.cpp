@@ -161,7 +161,8 @@ void ControlState::report(const Session& session, const control::Report& request
   if (!is_current(session) || request.generation() != generation_) return;
   fail({.rank = session.worker,
         .kind = failure_kind_of(request.kind()),
-        .message = request.message().substr(0, kMaxStoreValue)});
+        .message = request.message().substr(0, kMaxStoreValue)},
+       FailureCause::Reported);
 }
 
 void ControlState::end_waits(const std::string& why) {

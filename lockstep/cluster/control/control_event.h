@@ -14,10 +14,20 @@ enum class ControlEventKind {
   Failed,   // the first failure of a generation
 };
 
+// Why a worker counts as failed.
+enum class FailureCause {
+  None,
+  Ended,     // its connection has ended
+  Silent,    // it has sent nothing for too long
+  Stuck,     // it has made no progress for too long while others waited
+  Reported,  // it has said so itself
+};
+
 struct ControlEvent {
   ControlEventKind kind = ControlEventKind::Refused;
   int worker = -1;  // -1: none in particular
   std::string text = {};
+  FailureCause cause = FailureCause::None;  // of Failed
 };
 
 }  // namespace lockstep

@@ -143,16 +143,17 @@ void ControlState::lose(SessionId id, const std::string& note) {
   end_waits_of(id);
   sessions_.erase(found);
   if (current) {
-    fail({.rank = worker, .kind = FailureKind::Comm, .message = text + activity});
+    fail({.rank = worker, .kind = FailureKind::Comm, .message = text + activity},
+         FailureCause::Ended);
   } else {
     event(ControlEventKind::Lost, text, worker);
   }
 }
 
-void ControlState::fail(const Failure& failure) {
+void ControlState::fail(const Failure& failure, FailureCause cause) {
   if (!formed_ || failure_) return;
   failure_ = failure;
-  event(ControlEventKind::Failed, failure.message, failure.rank);
+  event(ControlEventKind::Failed, failure.message, failure.rank, cause);
   for (const auto& [id, session] : sessions_) {
     if (!is_current(session)) continue;
     control::FailureNotice& notice = *send(id).mutable_failure();
@@ -198,7 +199,8 @@ void ControlState::begin_generation(const std::vector<int>& members, Time now) {
   fail({.rank = -1,
         .kind = FailureKind::Comm,
         .message = fmt::format("generation {} has ended: the job goes on as generation {}",
-                               generation_, generation_ + 1)});
+                               generation_, generation_ + 1)},
+       FailureCause::None);
   ++generation_;
   formed_ = false;
   failure_.reset();

@@ -185,8 +185,8 @@ control::ToWorker& ControlState::send(SessionId id, bool last) {
   return outgoing_.back().message;
 }
 
-void ControlState::event(ControlEventKind kind, std::string text, int worker) {
-  events_.push_back({.kind = kind, .worker = worker, .text = std::move(text)});
+void ControlState::event(ControlEventKind kind, std::string text, int worker, FailureCause cause) {
+  events_.push_back({.kind = kind, .worker = worker, .text = std::move(text), .cause = cause});
 }
 
 std::vector<ControlState::Outgoing> ControlState::take_outgoing() {

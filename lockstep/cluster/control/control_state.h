@@ -116,7 +116,8 @@ class ControlState {
   // Says why and closes the stream; one that had not joined counts as refused.
   void refuse(SessionId id, FailureKind kind, const std::string& why);
   control::ToWorker& send(SessionId id, bool last = false);
-  void event(ControlEventKind kind, std::string text, int worker = -1);
+  void event(ControlEventKind kind, std::string text, int worker = -1,
+             FailureCause cause = FailureCause::None);
 
   // control_generation.cpp: places, generations, failures
   void join(SessionId id, Session& session, Time now);
@@ -126,7 +127,7 @@ class ControlState {
   void try_form(Time now);
   // A session has gone, for the reason that the note gives: a failure if it was a member.
   void lose(SessionId id, const std::string& note);
-  void fail(const Failure& failure);
+  void fail(const Failure& failure, FailureCause cause);
   bool is_current(const Session& session) const {
     return session.stage == Stage::Member && session.generation == generation_;
   }

@@ -81,7 +81,8 @@ void ControlState::watch_sessions(Time now) {
         const Place& place = places_[static_cast<std::size_t>(session.worker)];
         fail({.rank = session.worker,
               .kind = FailureKind::Comm,
-              .message = name_of(session) + " " + text + activity_text(place)});
+              .message = name_of(session) + " " + text + activity_text(place)},
+             FailureCause::Silent);
       }
     }
     const bool waits = session.stage == Stage::Joined || session.rejoin != 0;
@@ -141,7 +142,8 @@ void ControlState::watch_progress(Time now) {
   if (waiting.empty() || stuck.empty()) return;
   fail({.rank = first,
         .kind = FailureKind::Comm,
-        .message = fmt::format("{}; waiting for it: {}", stuck, waiting)});
+        .message = fmt::format("{}; waiting for it: {}", stuck, waiting)},
+       FailureCause::Stuck);
 }
 
 std::string ControlState::activity_text(const Place& place) const {

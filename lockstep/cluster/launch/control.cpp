@@ -131,4 +131,9 @@ std::string with_port(const std::string& address, int port) {
   return v6 ? fmt::format("[{}]:{}", address, port) : fmt::format("{}:{}", address, port);
 }
 
+std::string with_ports(const std::string& address, PortRange ports) {
+  const std::string first = with_port(address, ports.low);
+  return ports.high > ports.low ? fmt::format("{}-{}", first, ports.high) : first;
+}
+
 }  // namespace lockstep::launch

@@ -54,5 +54,7 @@ std::string control_bind_address(const std::string& bind, const std::vector<Seat
 
 // "127.0.0.1:29500", "[::1]:29500".
 std::string with_port(const std::string& address, int port);
+// "127.0.0.1:29500-29600"; "127.0.0.1:0" for any port.
+std::string with_ports(const std::string& address, PortRange ports);
 
 }  // namespace lockstep::launch
