@@ -39,9 +39,9 @@ class SharedLinks final : public WorkerLinks {
 // Workers on several hosts, or on one without memory that all can map.
 class RemoteLinks final : public WorkerLinks {
  public:
-  RemoteLinks(std::shared_ptr<Membership> members, Transport transport,
+  RemoteLinks(std::shared_ptr<Membership> members, Transport transport, std::string prefix,
               std::span<const std::string> hosts)
-      : members_(std::move(members)), transport_(transport) {
+      : members_(std::move(members)), transport_(transport), prefix_(std::move(prefix)) {
     const auto mine = hosts.begin() + members_->worker();
     local_worker_ = static_cast<int>(std::count(hosts.begin(), mine, *mine));
     local_workers_ = static_cast<int>(std::ranges::count(hosts, *mine));
@@ -64,7 +64,7 @@ class RemoteLinks final : public WorkerLinks {
  private:
   MakeWire gloo(std::chrono::milliseconds timeout) {
     return gloo_wires({.store = &members_->store(),
-                       .prefix = fmt::format("gloo/{}", groups_++),
+                       .prefix = fmt::format("{}/gloo/{}", prefix_, groups_++),
                        .worker = worker(),
                        .workers = workers(),
                        .address = members_->address(),
@@ -73,44 +73,48 @@ class RemoteLinks final : public WorkerLinks {
 
   std::shared_ptr<Membership> members_;
   Transport transport_;
+  std::string prefix_;
   int local_worker_ = 0;
   int local_workers_ = 1;
   int groups_ = 0;
 };
 
 // Every member publishes a text under a name; all get all of them, by worker.
-std::vector<std::string> publish(Membership& members, const std::string& name,
-                                 std::string_view mine, std::chrono::milliseconds timeout) {
+std::vector<std::string> publish(Membership& members, const WorkerLinksOptions& options,
+                                 const char* name, std::string_view mine) {
   Store& store = members.store();
-  const auto key = [&](int worker) { return fmt::format("{}/{}", name, worker); };
+  const auto key = [&](int worker) {
+    return fmt::format("{}/{}/{}", options.prefix, name, worker);
+  };
   store.set(key(members.worker()), mine);
   std::vector<std::string> all;
-  for (int w = 0; w < members.workers(); ++w) all.push_back(store.get(key(w), timeout));
+  for (int w = 0; w < members.workers(); ++w) all.push_back(store.get(key(w), options.timeout));
   return all;
 }
 
 // Memory that the first worker makes and the others open through its descriptor. Returns null, on
 // all workers, where one of them cannot; `why` is what that one says.
-std::shared_ptr<SharedHost> share_memory(Membership& members, std::chrono::milliseconds timeout,
+std::shared_ptr<SharedHost> share_memory(Membership& members, const WorkerLinksOptions& options,
                                          std::string& why) {
   const int worker = members.worker();
+  const std::string key = options.prefix + "/memory";
   std::shared_ptr<SharedHost> host;
   std::string said = "ok";
   if (worker == 0) {
     const int fd = SharedHost::create(members.workers());
-    host = std::make_shared<SharedHost>(fd, 0, members.workers(), timeout);
-    members.store().set("shared/memory", fmt::format("/proc/{}/fd/{}", getpid(), fd));
+    host = std::make_shared<SharedHost>(fd, 0, members.workers(), options.timeout);
+    members.store().set(key, fmt::format("/proc/{}/fd/{}", getpid(), fd));
   } else {
-    const std::string path = members.store().get("shared/memory", timeout);
+    const std::string path = members.store().get(key, options.timeout);
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (fd < 0) {
       said = fmt::format("worker {} cannot open the memory of worker 0: {}", worker,
                          std::strerror(errno));
     } else {
-      host = std::make_shared<SharedHost>(fd, worker, members.workers(), timeout);
+      host = std::make_shared<SharedHost>(fd, worker, members.workers(), options.timeout);
     }
   }
-  for (const std::string& theirs : publish(members, "shared/opened", said, timeout)) {
+  for (const std::string& theirs : publish(members, options, "opened", said)) {
     if (theirs == "ok") continue;
     why = theirs;
     return nullptr;
@@ -125,14 +129,14 @@ std::unique_ptr<WorkerLinks> make_shared_links(std::shared_ptr<SharedHost> host)
 }
 
 std::unique_ptr<WorkerLinks> make_worker_links(std::shared_ptr<Membership> membership,
-                                               Transport transport,
-                                               std::chrono::milliseconds timeout) {
+                                               const WorkerLinksOptions& options) {
   Membership& members = *membership;
-  const std::vector<std::string> hosts = publish(members, "host", host_identity(), timeout);
+  Transport transport = options.transport;
+  const std::vector<std::string> hosts = publish(members, options, "host", host_identity());
   const bool one_host = std::ranges::count(hosts, hosts.front()) == std::ssize(hosts);
   std::string why = "the workers are on several hosts";
   if (one_host && (transport == Transport::Auto || transport == Transport::SharedMemory)) {
-    if (std::shared_ptr<SharedHost> host = share_memory(members, timeout, why)) {
+    if (std::shared_ptr<SharedHost> host = share_memory(members, options, why)) {
       return make_shared_links(std::move(host));
     }
   }
@@ -147,7 +151,7 @@ std::unique_ptr<WorkerLinks> make_worker_links(std::shared_ptr<Membership> membe
         "mpirun, or use another transport",
         members.worker(), members.workers(), place.worker, place.workers);
   }
-  return std::make_unique<RemoteLinks>(std::move(membership), transport, hosts);
+  return std::make_unique<RemoteLinks>(std::move(membership), transport, options.prefix, hosts);
 }
 
 }  // namespace lockstep

@@ -44,10 +44,15 @@ enum class Transport { Auto, SharedMemory, Gloo, Mpi };
 // Processes of one host that already share memory.
 std::unique_ptr<WorkerLinks> make_shared_links(std::shared_ptr<SharedHost> host);
 
+struct WorkerLinksOptions {
+  Transport transport = Transport::Auto;
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  std::string prefix = "links";  // of their keys in the store: another one for each
+};
+
 // Collective over the members: they find out who is on which host, and agree on a transport.
 // UsageError, on all of them, where the one that was asked for cannot be used.
 std::unique_ptr<WorkerLinks> make_worker_links(std::shared_ptr<Membership> membership,
-                                               Transport transport,
-                                               std::chrono::milliseconds timeout);
+                                               const WorkerLinksOptions& options);
 
 }  // namespace lockstep

@@ -87,7 +87,8 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
                    .progress_timeout = options.progress_timeout,
                    .join_timeout = options.join_timeout});
   world.membership = members;
-  world.links = make_worker_links(members, options.transport, options.timeout);
+  world.links =
+      make_worker_links(members, {.transport = options.transport, .timeout = options.timeout});
   world.cores = own_cores(*members, *spec, options.timeout);
   if (world.devices.empty()) {
     const std::size_t gpus = find_gpus().gpus.size();

@@ -1,5 +1,5 @@
-// The tests of replicas once more, with the replicas in two processes that meet in shared memory:
-// every worker runs the same tests, and all expectations hold on each of them.
+// The tests of replicas once more, with the replicas in several processes that meet in shared
+// memory or over Gloo: every worker runs the same tests, and all expectations hold on each of them.
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -9,11 +9,15 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/crc32c.h"
 #include "lockstep/base/vectorized.h"
+#include "lockstep/cluster/control/control_server.h"
+#include "lockstep/comm/gloo/gloo_wire.h"
 #include "train/replica_runs.h"
 
 namespace lockstep::testing {
@@ -53,21 +57,29 @@ pid_t start(const WorkerProgram& program, const std::string& filter, int log) {
   return child;
 }
 
+enum class Over { SharedMemory, Gloo };
+
 // Runs the tests that a filter names in as many workers as are asked for; all but the first one run
-// `others`.
-void expect_success(const std::string& filter, int workers, const WorkerProgram& others = {}) {
+// `others`. Returns what each of them printed.
+std::vector<std::string> expect_success(const std::string& filter, int workers,
+                                        const WorkerProgram& others = {},
+                                        Over over = Over::SharedMemory) {
   const int fd = SharedHost::create(workers, OnExec::Keep);
+  std::optional<ControlServer> server;
+  if (over == Over::Gloo) server.emplace(ControlServerOptions{.workers = workers});
+  const std::string where = server ? "gloo " + server->address() : fmt::format("shared {}", fd);
   std::vector<pid_t> children;
   std::vector<int> logs;
   unsetenv("GTEST_TOTAL_SHARDS");  // a worker runs all of them
   unsetenv("GTEST_SHARD_INDEX");
   for (int worker = 0; worker < workers; ++worker) {
-    setenv(kWorkerVariable, fmt::format("{} {} {}", worker, workers, fd).c_str(), 1);
+    setenv(kWorkerVariable, fmt::format("{} {} {}", worker, workers, where).c_str(), 1);
     logs.push_back(memfd_create("log", MFD_CLOEXEC));
     children.push_back(start(worker == 0 ? WorkerProgram{} : others, filter, logs.back()));
   }
   unsetenv(kWorkerVariable);
   close(fd);
+  std::vector<std::string> printed;
   for (std::size_t worker = 0; worker < children.size(); ++worker) {
     int status = 0;
     if (children[worker] > 0) waitpid(children[worker], &status, 0);
@@ -76,7 +88,9 @@ void expect_success(const std::string& filter, int workers, const WorkerProgram&
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "worker " << worker << ":\n"
                                                                << log;
     EXPECT_EQ(log.find("0 tests from"), std::string::npos) << log;
+    printed.push_back(log);
   }
+  return printed;
 }
 
 TEST(OverProcesses, TrainingOnReplicasGivesWhatItGivesInOne) {
@@ -95,6 +109,37 @@ TEST_P(OverProcessesOf, SoManyReplicasGiveTheLossesOfOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, OverProcessesOf, ::testing::Values(2, 3, 4));
+
+TEST(OverGloo, TrainingOnReplicasGivesWhatItGivesInOne) {
+  if (!has_gloo()) GTEST_SKIP() << "this build has no Gloo";
+  expect_success(
+      "Mirrored.*:Mirrored/EveryNumberOfReplicas.*/1"
+      ":CustomLoop.GivesTheLossesOfOneReplicaOnUnevenBatches:CustomLoop.TrainsTheModelThatItCalls"
+      // As above.
+      ":-Mirrored.EveryReplicasTimeIsDividedWholly:Mirrored.DevicesThatAreNotThereAreNamed"
+      ":Mirrored.ReplicasGoOnBehindAnErrorOfOne",
+      2, {}, Over::Gloo);
+}
+
+// The line that Workers.ShowTheirWeights prints.
+std::string weights_in(const std::string& log) {
+  const std::size_t begin = log.find("weights ");
+  EXPECT_NE(begin, std::string::npos) << log;
+  return log.substr(begin, log.find('\n', begin) - begin);
+}
+
+TEST(OverGloo, GivesTheBitsOfSharedMemoryForTheSameWorkersAndReplicas) {
+  if (!has_gloo()) GTEST_SKIP() << "this build has no Gloo";
+  for (const int workers : {2, 3}) {
+    const std::string filter = "Workers.ShowTheirWeights";
+    const std::vector<std::string> shared = expect_success(filter, workers);
+    const std::vector<std::string> gloo = expect_success(filter, workers, {}, Over::Gloo);
+    for (std::size_t w = 0; w < shared.size(); ++w) {
+      EXPECT_EQ(weights_in(shared[w]), weights_in(shared[0])) << "worker " << w;
+      EXPECT_EQ(weights_in(gloo[w]), weights_in(shared[0])) << "worker " << w;
+    }
+  }
+}
 
 TEST(OverProcesses, LoopsOfTheUsersOwnGiveWhatTheyGiveInOne) {
   expect_success(
@@ -149,6 +194,25 @@ TEST(OverProcesses, WorkersThatCannotAgreeAreTold) {
 }
 
 // What follows runs on workers alone.
+
+// Four replicas, on two or three workers.
+TEST(Workers, ShowTheirWeights) {
+  if (TestWorker::current() == nullptr) GTEST_SKIP() << "runs within OverGloo";
+  const Samples samples = make_samples(54);
+  Sequential model({Conv2D({.filters = 8, .kernel_size = 3}),
+                    BatchNormalization({.synchronized = true}), Activation("relu"), Flatten(),
+                    Dropout({.rate = 0.2}), Dense({.units = 4})});
+  model.compile({.strategy = mirrored(4),
+                 .optimizer = Adam(),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .seed = 5});
+  model.fit(Dataset::from_tensor_slices({samples.x, samples.y}).batch(13), {.epochs = 3});
+  std::string bytes;
+  for (const std::vector<float>& weights : weights_of(model)) {
+    bytes.append(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float));
+  }
+  std::printf("weights %08x\n", crc32c(bytes));
+}
 
 // Convolutions, and both kinds of batch norm.
 Model norm_model() {

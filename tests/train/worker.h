@@ -1,5 +1,5 @@
 // TestWorker: this process as one of several workers that run the same tests together, each with a
-// part of the replicas, which meet in shared memory (over_processes_test.cpp starts them).
+// part of the replicas (over_processes_test.cpp starts them).
 #pragma once
 
 #include <cstdlib>
@@ -7,12 +7,13 @@
 #include <sstream>
 #include <string>
 
+#include "lockstep/cluster/control/control_client.h"
 #include "lockstep/comm/shared/shared_host.h"
 #include "lockstep/train/strategy_impl.h"
 
 namespace lockstep::testing {
 
-// "PROCESS PROCESSES DESCRIPTOR"
+// "PROCESS PROCESSES shared DESCRIPTOR", or "PROCESS PROCESSES gloo ADDRESS" of a control server.
 inline constexpr const char* kWorkerVariable = "LOCKSTEP_TEST_WORKER";
 
 class TestWorker {
@@ -26,16 +27,16 @@ class TestWorker {
     return worker.get();
   }
 
-  int process() const { return host_->process(); }
+  int process() const { return process_; }
   // Of `replicas`, the first ones are on the first worker, as evenly as they go.
   Strategy strategy(int replicas, const MirroredOptions& options) const {
-    const int workers = host_->processes();
-    const int begin = replicas * process() / workers;
-    const int end = replicas * (process() + 1) / workers;
+    const int begin = replicas * process_ / processes_;
+    const int end = replicas * (process_ + 1) / processes_;
     WorldOptions world{.logical_cpus = replicas,
                        .buckets = options.buckets,
                        .timeout = std::chrono::seconds(60),
-                       .links = make_shared_links(host_)};
+                       .links = links(),
+                       .membership = members_};
     for (int r = begin; r < end; ++r) world.devices.push_back("cpu:" + std::to_string(r));
     return Made({.world = std::make_shared<World>(world),
                  .balance = options.balance,
@@ -48,14 +49,31 @@ class TestWorker {
   };
 
   explicit TestWorker(const char* text) {
-    int process = 0;
-    int processes = 0;
-    int fd = 0;
-    std::istringstream(text) >> process >> processes >> fd;
-    host_ = std::make_shared<SharedHost>(fd, process, processes, std::chrono::seconds(60));
+    std::string how;
+    std::string where;
+    std::istringstream(text) >> process_ >> processes_ >> how >> where;
+    if (how == "shared") {
+      host_ = std::make_shared<SharedHost>(std::stoi(where), process_, processes_,
+                                           std::chrono::seconds(60));
+    } else {
+      members_ = std::make_shared<ControlClient>(
+          ControlClientOptions{.address = where, .worker = process_, .workers = processes_});
+    }
   }
 
+  // Every strategy has its own.
+  std::shared_ptr<WorkerLinks> links() const {
+    if (host_ != nullptr) return make_shared_links(host_);
+    return make_worker_links(members_, {.transport = Transport::Gloo,
+                                        .timeout = std::chrono::seconds(60),
+                                        .prefix = "world " + std::to_string(worlds_++)});
+  }
+
+  int process_ = 0;
+  int processes_ = 1;
   std::shared_ptr<SharedHost> host_;
+  std::shared_ptr<Membership> members_;
+  mutable int worlds_ = 0;
 };
 
 }  // namespace lockstep::testing
