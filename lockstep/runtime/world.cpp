@@ -229,7 +229,9 @@ void World::report(const std::exception_ptr& error) noexcept {
   if (membership_ == nullptr || workers() == 1) return;
   try {
     const Failure failure = failure_of(worker(), error);
-    if (failure.message != agreed_) membership_->report_failure(failure);
+    // Who caught an error may have said more about it.
+    const bool agreed = !agreed_.empty() && failure.message.find(agreed_) != std::string::npos;
+    if (!agreed) membership_->report_failure(failure);
   } catch (...) {
     // The others notice that this worker is gone.
   }
