@@ -18,6 +18,7 @@
 #include "lockstep/base/vectorized.h"
 #include "lockstep/cluster/control/control_server.h"
 #include "lockstep/comm/gloo/gloo_wire.h"
+#include "temporary_folder.h"
 #include "train/replica_runs.h"
 
 namespace lockstep::testing {
@@ -141,6 +142,20 @@ TEST(OverGloo, GivesTheBitsOfSharedMemoryForTheSameWorkersAndReplicas) {
   }
 }
 
+TEST(OverProcesses, WorkersThatReadTheirOwnFilesVisitEverySampleOnceAndGoOnAsOne) {
+  const TemporaryFolder folder;
+  int sample = 0;
+  for (const int count : {5, 9, 20}) {
+    std::ofstream file(folder / std::to_string(folder.files()));
+    file << "x,y\n";
+    for (int i = 0; i < count; ++i, ++sample)
+      file << sample * 0.1 << "," << sample * sample << "\n";
+  }
+  setenv("LOCKSTEP_TEST_FOLDER", folder.path().c_str(), 1);
+  expect_success("Workers.ReadFilesOfTheirOwn", 2);
+  unsetenv("LOCKSTEP_TEST_FOLDER");
+}
+
 TEST(OverProcesses, LoopsOfTheUsersOwnGiveWhatTheyGiveInOne) {
   expect_success(
       "CustomLoop.GivesTheLossesOfOneReplicaOnUnevenBatches:CustomLoop.TrainsTheModelThatItCalls"
@@ -194,6 +209,55 @@ TEST(OverProcesses, WorkersThatCannotAgreeAreTold) {
 }
 
 // What follows runs on workers alone.
+
+// Three files of 5, 9 and 20 samples in batches of 8: one worker's files are at their end before
+// the other's. With a learning rate of 0, the loss of an epoch is the mean over its samples,
+// whatever their order, so it shows whether each was visited once.
+TEST(Workers, ReadFilesOfTheirOwn) {
+  if (TestWorker::current() == nullptr) GTEST_SKIP() << "runs within OverProcesses";
+  const std::filesystem::path folder = std::getenv("LOCKSTEP_TEST_FOLDER");
+  const std::vector<std::filesystem::path> files = {folder / "0", folder / "1", folder / "2"};
+  constexpr int kSamples = 34;
+  const MapFunction as_row = [](const Element& row) -> Element {
+    return {row[0].rows(0, 1), row[0].rows(1, 1)};
+  };
+  const Dataset batches = read_csv(files)
+                              .map(as_row)
+                              .with_options({.auto_shard_policy = AutoShardPolicy::File})
+                              .shuffle(4)
+                              .batch(8);
+  const auto make = [](const Strategy& strategy) {
+    Sequential model({Dense({.units = 1})});
+    model.compile({.strategy = strategy,
+                   .optimizer = SGD({.learning_rate = 0.0}),
+                   .loss = MeanSquaredError(),
+                   .seed = 3});
+    return model;
+  };
+  Sequential alone = make(OneDeviceStrategy());
+  const double expected = alone.evaluate(batches).at("loss");
+
+  Sequential model = make(mirrored(2));
+  const History whole = model.fit(batches, {.epochs = 3});
+  EXPECT_EQ(whole.samples, 3 * kSamples);
+  for (const double loss : whole.series("loss")) EXPECT_NEAR(loss, expected, 1e-5 * expected);
+
+  // Stopped in the middle of an epoch; one worker goes on with what is left of it.
+  Sequential stopped = make(mirrored(2));
+  int steps = 0;
+  const std::string path = (folder / "stopped.safetensors").string();
+  stopped.fit(
+      batches,
+      {.epochs = 1,
+       .callbacks = {ModelCheckpoint({.path = path}),
+                     LambdaCallback({.on_batch_end = [&](auto&, auto, auto&) { ++steps; }})},
+       .interrupted = [&] { return steps >= 2; }});
+  Sequential rest = make(OneDeviceStrategy());
+  rest.build({1});
+  const History left = rest.fit(batches, {.epochs = 1, .resume = path});
+  EXPECT_LT(left.samples, kSamples);
+  EXPECT_NEAR(left.series("loss").back(), expected, 1e-5 * expected);
+}
 
 // Four replicas, on two or three workers.
 TEST(Workers, ShowTheirWeights) {
