@@ -499,7 +499,8 @@ void run(const Options& options, const GivenFlags& given) {
 
 void add_train(Program& program) {
   Command app = program.add_command("train", "Trains a model and saves it.");
-  add_train_flags(app, run);
+  add_train_flags(app,
+                  [](const Options& options, const GivenFlags& given) { run(options, given); });
 }
 
 }  // namespace lockstep::cli
