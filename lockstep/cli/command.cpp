@@ -120,7 +120,13 @@ std::vector<std::string> default_devices(const Placement& placement, int most) {
 
 bool is_one_of_several(const Placement& placement) {
   if (!placement.strategy.empty()) return placement.strategy == "multi-worker";
-  return default_resolver()->resolve()->workers > 1;
+  const ClusterSpec spec = *default_resolver()->resolve();
+  return spec.workers > 1 && spec.role != Role::Evaluator;
+}
+
+bool is_evaluator(const Placement& placement) {
+  if (!placement.strategy.empty() && placement.strategy != "multi-worker") return false;
+  return default_resolver()->resolve()->role == Role::Evaluator;
 }
 
 bool is_chief(const Placement& placement) {

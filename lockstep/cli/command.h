@@ -43,6 +43,9 @@ int one_count(const Placement& placement);
 // Whether this process is one of several workers that train together: if --strategy says so, or, if
 // it says nothing, whatever started the process.
 bool is_one_of_several(const Placement& placement);
+// Whether this process was started as an evaluator, which follows the run that others train. An
+// explicit --strategy other than multi-worker says that it was not.
+bool is_evaluator(const Placement& placement);
 // Whether this process is the worker that writes files and shows progress.
 bool is_chief(const Placement& placement);
 // The strategy for this many replicas, of this worker if it is one of several. The cores are split

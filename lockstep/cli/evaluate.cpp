@@ -1,14 +1,15 @@
-// lockstep evaluate: loss and metrics of a trained run, on its test data or on other samples.
+// lockstep evaluate: loss and metrics of a trained run, on its test data or on other samples; with
+// --follow, of every checkpoint of a run that is being trained.
 #include <fmt/core.h>
+
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
-#include "lockstep/cli/data_source.h"
-#include "lockstep/cli/format.h"
+#include "lockstep/cli/follow.h"
 #include "lockstep/cli/number.h"
-#include "lockstep/cli/run_record.h"
+#include "lockstep/cli/test_data.h"
 #include "lockstep/cli/trained_run.h"
-#include "lockstep/data/image_directory.h"
 
 namespace lockstep::cli {
 namespace {
@@ -18,73 +19,36 @@ struct EvaluateOptions {
   std::string data;
   Placement placement;
   std::int64_t batch = 64;
+  bool follow = false;
+  std::int64_t timeout = 0;  // seconds
   std::string json;
 };
 
-struct TestData {
-  Dataset batches;
-  std::int64_t samples = 0;
-  std::string where;
-};
-
-// A folder of pictures is used as a whole, without a split into training and test samples.
-TestData whole_folder(const TrainedRun& run, const std::string& folder, std::int64_t batch) {
-  ImageReaderOptions reader = testing_reader(run);
-  ImageDirectoryOptions how{.known_classes = run.class_names,
-                            .color_mode = reader.color_mode,
-                            .batch_size = batch,
-                            .height = reader.height,
-                            .width = reader.width,
-                            .shuffle = false,
-                            .reader = reader};
-  const ImageDirectory images = image_dataset_from_directory(folder, how);
-  return {
-      .batches = images.dataset,
-      .samples = std::ssize(images.files),
-      .where = fmt::format("the {} pictures in {}", count_text(std::ssize(images.files)), folder)};
-}
-
-TestData test_data(const TrainedRun& run, const EvaluateOptions& options) {
-  const std::string& data = options.data.empty() ? run.options.data : options.data;
-  if (!options.data.empty() && data != "synthetic" && is_image_directory(data)) {
-    return whole_folder(run, data, options.batch);
+void run_once(const EvaluateOptions& options) {
+  TrainedRun trained = open_run({.run = options.run, .placement = options.placement});
+  const TestData data = test_data(trained, {.data = options.data, .batch = options.batch});
+  const Logs logs = trained.model.evaluate(data.batches, {.verbose = 0});
+  if (!is_standard_output(options.json)) {
+    fmt::print("{} on {}\n{}\n", trained.checkpoint.string(), data.where, logs_text(logs));
   }
-  const DataSource source = open_data(
-      {.data = data,
-       .task = run.task,
-       .samples = record_part(run.record, "data", run.folder).value("train_samples", 1024),
-       .seed = run.options.seed,
-       .image_size = run.options.image_size.empty()
-                         ? std::nullopt
-                         : std::optional(image_size_by_text(run.options.image_size))});
-  require(source.task.sample == run.task.sample && source.task.classes <= run.task.classes,
-          "--data {}: its samples have shape {} and {} classes; the run was trained on {} and {}",
-          data, source.task.sample, source.task.classes, run.task.sample, run.task.classes);
-  return {.batches = source.test(options.batch),
-          .samples = source.test_samples,
-          .where = fmt::format("the {} test samples of {}", count_text(source.test_samples),
-                               data.empty() ? "fashion-mnist" : data)};
+  write_json({{"loss", logs.at("loss")},
+              {"metrics", metrics_json(logs)},
+              {"samples", data.samples},
+              {"checkpoint", trained.checkpoint.string()}},
+             options.json);
 }
 
 void run(const EvaluateOptions& options) {
   check_target("--json", options.json);
-  TrainedRun trained = open_run({.run = options.run, .placement = options.placement});
-  const TestData data = test_data(trained, options);
-  const Logs logs = trained.model.evaluate(data.batches, {.verbose = 0});
-  Json metrics = Json::object();
-  std::string text;
-  for (const auto& [name, value] : logs.items()) {
-    text += fmt::format("{}{} {:.4f}", text.empty() ? "" : ", ", name, value);
-    if (name != "loss") metrics[name] = value;
-  }
-  if (!is_standard_output(options.json)) {
-    fmt::print("{} on {}\n{}\n", trained.checkpoint.string(), data.where, text);
-  }
-  write_json({{"loss", logs.at("loss")},
-              {"metrics", std::move(metrics)},
-              {"samples", data.samples},
-              {"checkpoint", trained.checkpoint.string()}},
-             options.json);
+  require(options.follow || options.timeout == 0,
+          "--timeout {}: it is for --follow, which waits for checkpoints", options.timeout);
+  if (!options.follow) return run_once(options);
+  follow_run({.run = options.run,
+              .data = options.data,
+              .placement = options.placement,
+              .batch = options.batch,
+              .timeout = std::chrono::seconds(options.timeout),
+              .json = options.json});
 }
 
 }  // namespace
@@ -99,6 +63,12 @@ void add_evaluate(Program& program) {
   app.add_option("--batch", options->batch, "samples per batch")
       .capture_default_str()
       .check(whole_number(1, 1'000'000));
+  app.add_flag(
+      "--follow", options->follow,
+      "measure every new checkpoint until the run ends; writes evaluation.csv beside them");
+  app.add_option("--timeout", options->timeout,
+                 "with --follow: give up after so many seconds without a new checkpoint (never)")
+      .check(whole_number(1, 100'000'000));
   app.add_option("--json", options->json, "write the result to this file (-: standard output)");
   app.callback([options] { run(*options); });
 }

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/data_source.h"
+#include "lockstep/cli/follow.h"
 #include "lockstep/cli/format.h"
 #include "lockstep/cli/interrupt.h"
 #include "lockstep/cli/number.h"
@@ -489,6 +490,7 @@ void TrainRun::finish(const History& history, const Ending& ending) {
 void run(const Options& options, const GivenFlags& given) {
   check_target("--json", options.json);
   check_target("--trace", options.trace);
+  if (is_evaluator(options.placement)) return follow_run_of(options);
   catch_signals();
   TrainRun(options, given).run();
 }
@@ -497,7 +499,8 @@ void run(const Options& options, const GivenFlags& given) {
 
 void add_train(Program& program) {
   Command app = program.add_command("train", "Trains a model and saves it.");
-  add_train_flags(app, run);
+  add_train_flags(app,
+                  [](const Options& options, const GivenFlags& given) { run(options, given); });
 }
 
 }  // namespace lockstep::cli

@@ -47,7 +47,7 @@ Place find_place(const std::string& run) {
 
 }  // namespace
 
-TrainedRun open_run(const OpenRunOptions& options) {
+TrainedRun open_untrained(const OpenRunOptions& options) {
   const Place place = find_place(options.run);
   const fs::path file = place.folder / kRecordFile;
   const std::optional<Json> record = read_record(file);
@@ -68,7 +68,6 @@ TrainedRun open_run(const OpenRunOptions& options) {
                  .precision = of_run.placement.precision,
                  .seed = of_run.seed});
   model.build(task.sample);
-  model.load_weights(place.checkpoint);
   return {.folder = place.folder,
           .checkpoint = place.checkpoint,
           .record = *record,
@@ -76,6 +75,12 @@ TrainedRun open_run(const OpenRunOptions& options) {
           .task = task,
           .class_names = value_of<std::vector<std::string>>(data, "class_names", file),
           .model = std::move(model)};
+}
+
+TrainedRun open_run(const OpenRunOptions& options) {
+  TrainedRun run = open_untrained(options);
+  run.model.load_weights(run.checkpoint);
+  return run;
 }
 
 ImageReaderOptions testing_reader(const TrainedRun& run) {

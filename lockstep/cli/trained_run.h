@@ -32,6 +32,8 @@ struct OpenRunOptions {
 // UsageError if there is no such run or it has no checkpoint yet; DataError if its record or
 // checkpoint cannot be read.
 TrainedRun open_run(const OpenRunOptions& options);
+// The same without the weights: those of the model are random.
+TrainedRun open_untrained(const OpenRunOptions& options);
 
 // How the run reads test pictures. UsageError if its samples are not pictures.
 ImageReaderOptions testing_reader(const TrainedRun& run);

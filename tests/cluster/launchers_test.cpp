@@ -187,6 +187,15 @@ TEST(Launchers, AStepOfFewerTasksThanTheJobCountsItsOwn) {
             "Slurm: chief 0 of 1, local 0 of 1, 8 cores");
 }
 
+TEST(Launchers, AnEvaluatorNeedsNoNumber) {
+  const std::string expected = "LOCKSTEP_ROLE: evaluator 0 of 1";
+  EXPECT_EQ(found_in({{"LOCKSTEP_ROLE", "evaluator"}}), expected);
+  // Not even where the same template makes the workers' pods.
+  EXPECT_EQ(with(kPod, {{"LOCKSTEP_ROLE", "evaluator"}}), expected);
+  EXPECT_EQ(found_in({{"LOCKSTEP_ROLE", "worker"}}),
+            "this process alone: chief 0 of 1, local 0 of 1");
+}
+
 TEST(Launchers, ALaunchedRoleIsKept) {
   EXPECT_EQ(with(kLaunch, {{"LOCKSTEP_ROLE", "evaluator"}, {"LOCKSTEP_WORKER", "0"}}),
             "lockstep launch: evaluator 0 of 2, 4 cores");

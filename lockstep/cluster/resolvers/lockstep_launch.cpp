@@ -37,6 +37,10 @@ ClusterSpec launched_beside(const Environment& environment, std::string started_
 
 std::optional<ClusterSpec> LockstepResolver::resolve() const {
   const auto worker = environment_.find_number("LOCKSTEP_WORKER", 0, kMaxWorkers - 1);
+  // An evaluator may be started by hand, without a launcher that numbers it.
+  if (!worker && environment_.find("LOCKSTEP_ROLE") == "evaluator") {
+    return ClusterSpec{.started_by = "LOCKSTEP_ROLE", .role = Role::Evaluator};
+  }
   if (!worker) return std::nullopt;
   const Role role = launched_role(environment_, *worker);
   const bool beside = role == Role::Evaluator || role == Role::ParameterServer;
