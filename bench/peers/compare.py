@@ -4,12 +4,14 @@ Every measurement is a separate process; its peak memory is what the system coun
 are interleaved, so that a slow minute of the machine affects all of them.
 """
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 PEERS = pathlib.Path(__file__).parent
@@ -21,6 +23,9 @@ GOALS = {("mlp", "PyTorch"): 4.5, ("mlp", "JAX"): 1.5, ("lenet", "PyTorch"): 2.5
 # Two replicas: relative to PyTorch's DistributedDataParallel, and to twice one replica.
 DDP_GOALS = {"mlp": 10, "lenet": 2.5}
 EFFICIENCY_GOALS = {"lenet": 0.95, "resnet50": 0.97}
+# The same for two workers, which are processes.
+WORKER_DDP_GOALS = {"lenet": 2}
+WORKER_EFFICIENCY_GOALS = {"lenet": 0.92}
 
 
 def run(command):
@@ -112,6 +117,44 @@ def compare_mirrored(work, options):
             "ddp_ratio": medians["PyTorch DDP"] / medians["2 replicas"]}
 
 
+def bench_workers(work, lockstep):
+    """One worker alone and two together, as worker 0 of a job of two measures them in turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = pathlib.Path(folder) / "result.json"
+        run([lockstep, "launch", "--workers", "2", "--cores-per-worker", "1", "--", lockstep, "bench",
+             "--model", work, "--batch-per-replica", str(BATCH[work]), "--steps", str(STEPS[work]),
+             "--strategy", "multi-worker", "--json", result])
+        one, two = json.loads(result.read_text())["results"]
+    return one, two
+
+
+def compare_ddp(work, options):
+    """Two workers, processes with a core each, compared with one on one core and with DDP."""
+    ddp = [sys.executable, PEERS / "torch_cpu.py", work, "--threads", "1", "--processes", "2"]
+    times = {"1 worker": [], "2 workers": []}
+    if options.peers:
+        times["PyTorch DDP"] = []
+    efficiencies, at_once = [], []
+    for turn in range(options.rounds):
+        for who in ["ours", "ddp"] if turn % 2 == 0 else ["ddp", "ours"]:
+            if who == "ours":
+                one, two = bench_workers(work, options.lockstep)
+                times["1 worker"].append(one["step_ms"])
+                times["2 workers"].append(two["step_ms"])
+                efficiencies.append(two["efficiency"])
+                at_once.append(two["cores_at_once"])
+                transport = two["transport"]
+            elif options.peers:
+                times["PyTorch DDP"].append(step_ms(run(ddp)[0]))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    result = {"work": work, "batch": BATCH[work], "rounds": options.rounds, "all_ms": times,
+              "step_ms": medians, "efficiency": statistics.median(efficiencies),
+              "cores_at_once": statistics.median(at_once), "transport": transport}
+    if options.peers:
+        result["ddp_ratio"] = medians["PyTorch DDP"] / medians["2 workers"]
+    return result
+
+
 def verdict(value, goal):
     if goal is None:
         return ""
@@ -129,6 +172,35 @@ def print_mirrored(result):
     print(f"  {result['efficiency']:.3f} of twice one replica"
           f"{verdict(result['efficiency'], EFFICIENCY_GOALS.get(result['work']))}")
     print(f"  {result['cores_at_once']:.3f} is the cores' speed with both busy, relative to one alone")
+
+
+def print_ddp(result):
+    print(f"\n{result['work']}, 2 workers × batch {result['batch']}, one core each, over "
+          f"{result['transport']} ({result['rounds']} rounds, medians)")
+    for name, values in result["all_ms"].items():
+        print(f"  {name:<24}{result['step_ms'][name]:>12.3f} ms"
+              f"   ({min(values):.3f} … {max(values):.3f})")
+    if "ddp_ratio" in result:
+        print(f"  {result['ddp_ratio']:.2f}× as fast as PyTorch DDP over Gloo in two processes"
+              f"{verdict(result['ddp_ratio'], WORKER_DDP_GOALS.get(result['work']))}")
+    print(f"  {result['efficiency']:.3f} of twice one worker"
+          f"{verdict(result['efficiency'], WORKER_EFFICIENCY_GOALS.get(result['work']))}")
+    print(f"  {result['cores_at_once']:.3f} is the cores' speed with both busy, relative to one alone")
+
+
+def check_torch(options):
+    """Whether PyTorch takes part; says what to install where it is missing."""
+    if options.peers and importlib.util.find_spec("torch") is None:
+        sys.exit(f"{sys.executable} has no PyTorch: run '{sys.executable} -m pip install torch', name "
+                 "an environment that has it (--venv DIR), or leave it out (--no-peers)")
+
+
+def wire_table(options):
+    """All-reduce between two processes: ours beside Gloo's and MPI's own."""
+    command = ["mpirun", "-n", "2", "--bind-to", "none", "--oversubscribe"]
+    if os.geteuid() == 0:
+        command.append("--allow-run-as-root")
+    return run([*command, options.wire_bench])[0]
 
 
 def compare_start(options):
@@ -172,6 +244,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
     parser.add_argument("--mirrored", action="store_true", help="two replicas instead of one")
+    parser.add_argument("--ddp", action="store_true", help="two workers instead of one")
+    parser.add_argument("--wire-bench", help="the program that times all-reduces, after --ddp")
+    parser.add_argument("--no-peers", dest="peers", action="store_false", help="Lockstep alone")
     parser.add_argument("work", nargs="*")
     options = parser.parse_args()
     options.cores = len(os.sched_getaffinity(0))
@@ -182,7 +257,16 @@ def main():
             results.append(compare_mirrored(work, options))
             print_mirrored(results[-1])
             sys.stdout.flush()
-    for work in [] if options.mirrored else options.work or [*BATCH, "start"]:
+    if options.ddp:
+        check_torch(options)
+        for work in options.work or ["lenet"]:
+            results.append(compare_ddp(work, options))
+            print_ddp(results[-1])
+            sys.stdout.flush()
+        if options.wire_bench:
+            results.append({"work": "all-reduce", "table": wire_table(options)})
+            print(f"\nall-reduce between two processes\n{results[-1]['table']}", end="")
+    for work in [] if options.mirrored or options.ddp else options.work or [*BATCH, "start"]:
         results.append(compare_start(options) if work == "start" else compare_work(work, options))
         (print_start if work == "start" else print_work)(results[-1])
         sys.stdout.flush()

@@ -1,5 +1,6 @@
 // lockstep bench: how fast a training step runs. The samples are already in the executor's inputs,
-// so only the step itself is timed.
+// so only the step itself is timed. As one of several workers it times the step of all of them; the
+// chief compares that with one replica of its own, for which the others wait, and shows the result.
 #include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <sstream>
 
+#include "lockstep/cli/bench_workers.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/core_probe.h"
 #include "lockstep/cli/format.h"
@@ -19,6 +21,7 @@
 #include "lockstep/cli/step_run.h"
 #include "lockstep/profile/trace.h"
 #include "lockstep/train/attribution_meter.h"
+#include "lockstep/train/strategy_impl.h"
 
 namespace lockstep::cli {
 namespace {
@@ -66,27 +69,12 @@ std::int64_t peak_rss_bytes() {
   return std::int64_t{usage.ru_maxrss} * 1024;
 }
 
-// The cores of each replica; none on GPUs.
-std::vector<std::vector<int>> cores_by_replica(const World& world) {
-  std::vector<std::vector<int>> cores;
-  for (int r = 0; r < world.local_size(); ++r) {
-    const auto* cpu = dynamic_cast<const CpuDevice*>(&world.device(r));
-    if (cpu != nullptr) cores.push_back(cpu->cores());
-  }
-  return cores;
-}
-
-std::size_t cores_of(const World& world) {
-  std::size_t cores = 0;
-  for (const std::vector<int>& own : cores_by_replica(world)) cores += own.size();
-  return cores;
-}
-
-// One replica count, with its step and the measurements so far.
+// One replica count, with its step and the measurements so far. If it has several workers, all make
+// the same calls.
 class Contender {
  public:
-  Contender(const BenchOptions& options, int replicas, int most, std::int64_t batch)
-      : strategy_(make_strategy(options.placement, replicas, most)),
+  Contender(const BenchOptions& options, Strategy strategy, std::int64_t batch)
+      : strategy_(std::move(strategy)),
         step_(strategy_, {.model = options.model,
                           .batch = batch,
                           .optimizer = options.optimizer,
@@ -94,7 +82,8 @@ class Contender {
                           .seed = options.seed,
                           .precision = options.placement.precision}),
         first_step_s_(seconds_since_start()),
-        by_replica_(static_cast<std::size_t>(replicas)),
+        cores_(cores_of_job(world())),
+        by_replica_(static_cast<std::size_t>(world().local_size())),
         delays_(by_replica_.size()) {}
 
   void warm_up(std::int64_t steps) {
@@ -103,6 +92,7 @@ class Contender {
   }
 
   void measure(std::int64_t steps) {
+    agreed(world(), 0);  // until then, other workers' cores are idle
     settle();
     const std::vector<std::optional<double>> before = run_queue_delays();
     Session& session = step_.session();
@@ -123,10 +113,8 @@ class Contender {
   // Measures how fast the cores of several replicas are when all are busy, in pieces as long as one
   // replica's step.
   void probe(double step_ms) {
-    if (replicas() == 1 || on_gpu()) return;
-    if (!probe_) {
-      probe_.emplace(cores_by_replica(step_.session().world()), std::min(step_ms, kMostProbeMs));
-    }
+    if (replicas() == 1 || !cores_.on_one_host || on_gpu() || !world().chief()) return;
+    if (!probe_) probe_.emplace(cores_.by_replica, std::min(step_ms, kMostProbeMs));
     probe_->measure(kProbePieces);
   }
   std::optional<double> cores_at_once() const {
@@ -146,7 +134,9 @@ class Contender {
 
   StepRun& step() { return step_; }
   const Strategy& strategy() const { return strategy_; }
-  int replicas() { return step_.session().world().size(); }
+  World& world() { return step_.session().world(); }
+  int replicas() { return world().size(); }
+  std::size_t cores() const { return cores_.count(); }  // of all workers; 0 on GPUs
   double first_step_s() const { return first_step_s_; }
   double median_ms() const { return median(step_ms_); }
   // Speed per replica relative to one replica alone. Each round is compared with the neighbouring
@@ -172,13 +162,13 @@ class Contender {
   }
 
  private:
-  bool on_gpu() { return cores_of(step_.session().world()) == 0; }
+  bool on_gpu() const { return cores() == 0; }
 
   // Per replica; nothing for GPUs.
   std::vector<std::optional<double>> run_queue_delays() {
     std::vector<std::optional<double>> seconds(by_replica_.size());
     if (on_gpu()) return seconds;
-    step_.session().world().run([&](int replica) {
+    world().run([&](int replica) {
       seconds[static_cast<std::size_t>(replica)] = run_queue_delay_of_this_thread();
     });
     return seconds;
@@ -187,9 +177,11 @@ class Contender {
   // A core that was idle during the others' turns is slower at first, so each turn starts with
   // steps that are not timed. If a step takes longer than kSettleMs, only the first turn does.
   void settle() {
-    if (on_gpu() || (!round_ms_.empty() && round_ms_.back() > kSettleMs)) return;
+    const bool slow = !round_ms_.empty() && round_ms_.back() > kSettleMs;
+    if (on_gpu() || agreed(world(), slow ? 1 : 0) != 0) return;
     const std::int64_t begin = now_ns();
-    while (static_cast<double>(now_ns() - begin) * 1e-6 < kSettleMs) step_.run();
+    const auto goes_on = [&] { return static_cast<double>(now_ns() - begin) * 1e-6 < kSettleMs; };
+    while (agreed(world(), goes_on() ? 1 : 0) != 0) step_.run();
   }
 
   // The time of each step.
@@ -217,6 +209,7 @@ class Contender {
   Strategy strategy_;
   StepRun step_;
   double first_step_s_;
+  JobCores cores_;
   std::vector<double> step_ms_;
   std::vector<double> round_ms_;               // the median of each round
   std::vector<Attribution> by_replica_;        // in seconds
@@ -258,8 +251,9 @@ std::int64_t steps_for(const BenchOptions& options, Contender& contender) {
   const std::int64_t begin = now_ns();
   contender.warm_up(2);
   const double ms = std::max(static_cast<double>(now_ns() - begin) * 1e-6 / 2, 1e-3);
-  const auto steps =
-      std::clamp(static_cast<std::int64_t>(kSeconds * 1e3 / ms), kFewestSteps, kMostSteps);
+  const std::int64_t steps =
+      agreed(contender.world(),
+             std::clamp(static_cast<std::int64_t>(kSeconds * 1e3 / ms), kFewestSteps, kMostSteps));
   contender.warm_up(steps / 10);
   return steps;
 }
@@ -272,7 +266,8 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
   const double efficiency = contender.efficiency(one);
   StepRun& step = contender.step();
   const double gflops = step.plan().total_cost().flops * replicas * 1e-6 / step_ms;
-  const std::size_t cores = cores_of(step.session().world());
+  const std::size_t cores = contender.cores();
+  const World& world = contender.world();
   const Attribution a = contender.attribution();
 
   Json json = {{"replicas", replicas},
@@ -286,6 +281,10 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
                {"gflops", gflops},
                {"peak_rss_bytes", peak_rss_bytes()},
                {"first_step_s", contender.first_step_s()}};
+  if (world.workers() > 1) {
+    json["workers"] = world.workers();
+    json["transport"] = world.transport();
+  }
   const std::optional<double> cores_at_once = contender.cores_at_once();
   if (cores_at_once) json["cores_at_once"] = *cores_at_once;
   json["by_replica"] = Json::array();
@@ -309,6 +308,10 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
              replicas == 1 ? "" : "s", batch, fmt::join(contender.strategy().devices(), ", "),
              cores == 0 ? "" : fmt::format(" ({} core{})", cores, cores == 1 ? "" : "s"),
              contender.steps());
+  if (world.workers() > 1) {
+    fmt::print("{} workers over {}; all figures but the speed are worker 0's\n", world.workers(),
+               world.transport());
+  }
   fmt::print("step {:.3f} ms (median), {:.0f} samples/s, {:.1f} GFLOP/s\n", step_ms, samples_per_s,
              gflops);
   if (replicas > 1) {
@@ -342,33 +345,51 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
   return json;
 }
 
-void run(const BenchOptions& options) {
-  check_target("--json", options.json);
-  check_target("--trace", options.trace);
-  // One replica is always measured: efficiency is relative to it.
-  std::vector<int> counts = replica_counts(options.placement);
+// The replica counts that are compared, the first one being one replica, to which the efficiency is
+// relative.
+using Contenders = std::vector<std::unique_ptr<Contender>>;
+
+Contenders contenders_here(const BenchOptions& options, std::vector<int> counts,
+                           std::int64_t batch) {
   if (std::erase(counts, 1) > 0 || counts.front() != 1) counts.insert(counts.begin(), 1);
   const int most = *std::max_element(counts.begin(), counts.end());
-  require(options.batch.global == 0 || counts.size() == 1,
-          "--global-batch {}: bench keeps the batch per replica fixed; give --batch-per-replica",
-          options.batch.global);
-  const std::int64_t batch = batch_per_replica(options.batch, 1, zoo_entry(options.model).batch);
-
-  // They take turns, so that a slow minute of the machine affects all of them.
-  std::vector<std::unique_ptr<Contender>> contenders;
-  std::vector<std::int64_t> steps;
+  Contenders contenders;
   for (int replicas : counts) {
-    contenders.push_back(std::make_unique<Contender>(options, replicas, most, batch));
-    steps.push_back(steps_for(options, *contenders.back()));
+    contenders.push_back(std::make_unique<Contender>(
+        options, make_strategy(options.placement, replicas, most), batch));
   }
+  return contenders;
+}
+
+// All workers together; on the chief also one replica alone.
+Contenders contenders_of_job(const BenchOptions& options, const Strategy& all, std::int64_t batch) {
+  Contenders contenders;
+  const World& world = *impl_of(all).world;
+  if (world.chief() && world.size() > 1) {
+    contenders.push_back(std::make_unique<Contender>(options, AloneStrategy(world), batch));
+  }
+  contenders.push_back(std::make_unique<Contender>(options, all, batch));
+  return contenders;
+}
+
+// They take turns, so that a slow minute of the machine affects all of them.
+void measure(const BenchOptions& options, const Contenders& contenders) {
+  std::vector<std::int64_t> steps;
+  for (const auto& contender : contenders) steps.push_back(steps_for(options, *contender));
+  World& world = contenders.back()->world();
   const std::int64_t rounds =
-      counts.size() == 1 ? 1 : std::min(kRounds, *std::min_element(steps.begin(), steps.end()));
+      agreed(world, contenders.size() == 1
+                        ? 1
+                        : std::min(kRounds, *std::min_element(steps.begin(), steps.end())));
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < contenders.size(); ++i) {
       contenders[i]->measure(steps[i] * (round + 1) / rounds - steps[i] * round / rounds);
     }
     for (const auto& contender : contenders) contender->probe(contenders.front()->median_ms());
   }
+}
+
+void show(const BenchOptions& options, const Contenders& contenders, std::int64_t batch) {
   Json json;
   json["model"] = options.model;
   json["batch_per_replica"] = batch;
@@ -382,6 +403,40 @@ void run(const BenchOptions& options) {
                  trace_text(contenders.back()->step().session().recorder()));
   }
   write_json(json, options.json);
+}
+
+void run_as_worker(const BenchOptions& options, int replicas, std::int64_t batch) {
+  const Strategy all = make_strategy(options.placement, replicas, replicas);
+  World& world = *impl_of(all).world;
+  try {
+    const Contenders contenders = contenders_of_job(options, all, batch);
+    measure(options, contenders);
+    if (world.chief()) show(options, contenders, batch);
+  } catch (...) {
+    world.report(std::current_exception());
+    throw;
+  }
+}
+
+void run(const BenchOptions& options) {
+  check_target("--json", options.json);
+  check_target("--trace", options.trace);
+  const std::vector<int> counts = replica_counts(options.placement);
+  const bool several = is_one_of_several(options.placement);
+  require(options.batch.global == 0 || (!several && counts == std::vector{1}),
+          "--global-batch {}: bench keeps the batch per replica fixed; give --batch-per-replica",
+          options.batch.global);
+  const std::int64_t batch = batch_per_replica(options.batch, 1, zoo_entry(options.model).batch);
+  if (several) {
+    require(counts.size() == 1,
+            "--replicas {}: as one of several workers, bench takes one number, the replicas of "
+            "each worker",
+            fmt::join(counts, ","));
+    return run_as_worker(options, counts.front(), batch);
+  }
+  const Contenders contenders = contenders_here(options, counts, batch);
+  measure(options, contenders);
+  show(options, contenders, batch);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
-// lockstep devices: lists the devices, and which backends are missing and why.
+// lockstep devices: lists the devices, and which backends are missing and why. With --cluster, also
+// the links between the workers of a job.
 #include <fmt/core.h>
 
 #include <fstream>
+#include <optional>
 
+#include "lockstep/cli/cluster_links.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/format.h"
 #include "lockstep/device/cpu/memory.h"
@@ -63,8 +66,17 @@ std::vector<Missing> missing_backends() {
   return missing;
 }
 
-void run(const std::string& json_target) {
+struct DevicesOptions {
+  bool cluster = false;
+  std::string json;
+};
+
+void run(const DevicesOptions& options) {
+  const std::string& json_target = options.json;
   check_target("--json", json_target);
+  std::optional<ClusterLinks> links;
+  if (options.cluster) links = measure_cluster_links();
+  if (links && !links->chief) return;
   const std::unique_ptr<CpuDevice> device = std::move(make_cpu_devices(1).front());
   const auto missing = missing_backends();
 
@@ -90,6 +102,12 @@ void run(const std::string& json_target) {
     json["missing"].push_back({{"backend", backend.backend}, {"why", backend.why}});
   }
 
+  if (links) {
+    json["workers"] = Json::array();
+    for (const std::string& host : links->hosts) json["workers"].push_back({{"host", host}});
+    json["links"] = links_json(*links);
+  }
+
   if (!is_standard_output(json_target)) {
     fmt::print("{:<8}{:<6}{:>5} cores{:>12}  {}  {}\n", device->name(), "cpu",
                device->cores().size(), bytes_text(static_cast<double>(machine_memory())),
@@ -103,6 +121,7 @@ void run(const std::string& json_target) {
     for (const Missing& backend : missing) {
       fmt::print("{:<8}missing: {}\n", backend.backend, backend.why);
     }
+    if (links) fmt::print("\n{}", links_text(*links));
   }
   write_json(json, json_target);
 }
@@ -111,9 +130,12 @@ void run(const std::string& json_target) {
 
 void add_devices(Program& program) {
   Command app = program.add_command("devices", "Lists the devices of this machine.");
-  auto target = std::make_shared<std::string>();
-  app.add_option("--json", *target, "write the list to this file (-: standard output)");
-  app.callback([target] { run(*target); });
+  auto options = std::make_shared<DevicesOptions>();
+  app.add_flag("--cluster", options->cluster,
+               "as one of several workers: also measure the link between each two of them (started "
+               "by lockstep launch, srun, mpirun, …)");
+  app.add_option("--json", options->json, "write the list to this file (-: standard output)");
+  app.callback([options] { run(*options); });
 }
 
 }  // namespace lockstep::cli

@@ -78,6 +78,7 @@ StepRun::StepRun(const Strategy& strategy, const StepRunOptions& options)
 }
 
 void StepRun::run() {
+  session_.world().set_step(session_.step);  // other workers see that it gets on
   step_->run_again(session_);
   ++session_.step;
 }

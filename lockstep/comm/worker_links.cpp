@@ -31,6 +31,7 @@ class SharedLinks final : public WorkerLinks {
                               .ranks_of_process = options.ranks_of_worker,
                               .timeout = options.timeout});
   }
+  std::unique_ptr<Wire> make_wire(std::chrono::milliseconds) override { return nullptr; }
 
  private:
   std::shared_ptr<SharedHost> host_;
@@ -57,11 +58,16 @@ class RemoteLinks final : public WorkerLinks {
         RemoteGroupOptions{.names = options.names,
                            .ranks_of_worker = options.ranks_of_worker,
                            .timeout = options.timeout,
-                           .make_wire = transport_ == Transport::Mpi ? mpi_wires(options.timeout)
-                                                                     : gloo(options.timeout)});
+                           .make_wire = wires(options.timeout)});
+  }
+  std::unique_ptr<Wire> make_wire(std::chrono::milliseconds timeout) override {
+    return wires(timeout)(0);
   }
 
  private:
+  MakeWire wires(std::chrono::milliseconds timeout) {
+    return transport_ == Transport::Mpi ? mpi_wires(timeout) : gloo(timeout);
+  }
   MakeWire gloo(std::chrono::milliseconds timeout) {
     return gloo_wires({.store = &members_->store(),
                        .prefix = fmt::format("{}/gloo/{}", prefix_, groups_++),

@@ -9,6 +9,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/membership.h"
 #include "lockstep/comm/shared/shared_host.h"
+#include "lockstep/comm/wire.h"
 
 namespace lockstep {
 
@@ -34,6 +35,9 @@ class WorkerLinks {
   // Collective and ordered: the n-th call of every worker makes the same group. CommError, naming
   // those who are missing, after the timeout. A group may outlive the links.
   virtual std::unique_ptr<Group> make_group(const WorkerGroupOptions& options) = 0;
+  // The bare wire that its groups use, for measuring it; null where the workers share memory.
+  // Collective and ordered as make_group.
+  virtual std::unique_ptr<Wire> make_wire(std::chrono::milliseconds timeout) = 0;
 };
 
 // What carries bytes between workers. Auto: shared memory where all workers are on one host and can
