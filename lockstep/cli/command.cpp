@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -52,6 +53,11 @@ void add_placement(Command app, Placement& placement) {
       .capture_default_str();
   app.add_flag("--no-tf32", placement.no_tf32,
                "strict f32 on GPUs: products keep all 23 bits of mantissa (slower)");
+  app.add_option("--heartbeat-timeout", placement.heartbeat_timeout,
+                 "seconds of silence after which one of several workers counts as failed; the "
+                 "chief's counts")
+      .check(number(0.1, kMostSeconds))
+      .capture_default_str();
 }
 
 std::vector<int> replica_counts(const Placement& placement) {
@@ -135,7 +141,12 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
     for (int r = 0; devices.empty() && most > 1 && r < replicas; ++r) {
       devices.push_back(fmt::format("cpu:{}", r));
     }
-    return MultiWorkerMirroredStrategy({.devices = devices, .balance = balance, .cuda = cuda});
+    const std::chrono::duration<double> silence(placement.heartbeat_timeout);
+    return MultiWorkerMirroredStrategy(
+        {.devices = devices,
+         .balance = balance,
+         .cuda = cuda,
+         .heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(silence)});
   }
   std::vector<std::string> devices =
       placement.devices.empty() ? default_devices(placement, most) : placement.devices;
