@@ -138,9 +138,8 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
   const CudaKernelOptions cuda{.allow_tf32 = !placement.no_tf32, .plan_cache = plan_cache()};
   if (is_one_of_several(placement)) {
     std::vector<std::string> devices = placement.devices;
-    for (int r = 0; devices.empty() && most > 1 && r < replicas; ++r) {
-      devices.push_back(fmt::format("cpu:{}", r));
-    }
+    if (devices.empty() && replicas > 1) devices = default_devices(placement, most);
+    if (!devices.empty()) devices.resize(static_cast<std::size_t>(replicas));
     const std::chrono::duration<double> silence(placement.heartbeat_timeout);
     return MultiWorkerMirroredStrategy(
         {.devices = devices,

@@ -100,6 +100,9 @@ class Group {
   // One of them, by its rank in the whole group; UsageError for a rank of another process.
   virtual Communicator& rank(int rank) = 0;
 
+  // Whether a rank of this process has been waiting for another one for a while. From any thread.
+  virtual bool waiting() const { return false; }
+
   // As Communicator::abort. The first failure stays until the reset.
   virtual void abort(const Failure& failure) = 0;
   // The first one since the last reset, in any process.

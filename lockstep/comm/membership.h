@@ -11,6 +11,13 @@
 
 namespace lockstep {
 
+// What a worker does, for the others to know while they wait for it.
+struct WorkerProgress {
+  std::uint64_t step = 0;
+  bool waiting = false;       // for other workers
+  std::string activity = {};  // "step 12"; "planning", "validating" and "saving" may take long
+};
+
 class Membership {
  public:
   virtual ~Membership() = default;
@@ -28,6 +35,9 @@ class Membership {
   // at once if one already has. `Failure::rank` is the worker. An empty function ends this, and
   // returns only when no call of the one before is in progress.
   virtual void on_failure(std::function<void(const Failure&)> f) = 0;
+  // Asks `f` before every heartbeat, from a thread of the membership's own; `f` returns at once. An
+  // empty function ends this, and returns only when no call of the one before is in progress.
+  virtual void on_heartbeat(std::function<WorkerProgress()> /*f*/) {}
   // Tells all workers that this one has failed. Does not wait for them.
   virtual void report_failure(const Failure& failure) = 0;
 };

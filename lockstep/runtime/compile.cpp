@@ -147,6 +147,7 @@ void Session::optimize_all(std::span<CompileRequest> requests, const LayoutOf& k
 
 std::vector<std::unique_ptr<Executor>> Session::compile(std::vector<CompileRequest> requests) {
   const PhaseScope start(*phases_, Phase::Start);
+  const ActivityScope planning(*world_, "planning");
   for (const CompileRequest& request : requests) collect_remarks(request.graph);
   distribute(requests);
   const std::vector<VariableRef> known = states_.front()->variables();

@@ -59,6 +59,7 @@ World::World(const WorldOptions& options)
   if (threaded_) start_threads();
   if (membership_ != nullptr) {
     membership_->on_failure([this](const Failure& failure) { abort_all(failure); });
+    membership_->on_heartbeat([this] { return progress(); });
   }
 }
 
@@ -144,7 +145,10 @@ void World::start_threads() {
 }
 
 World::~World() {
-  if (membership_ != nullptr) membership_->on_failure({});
+  if (membership_ != nullptr) {
+    membership_->on_failure({});
+    membership_->on_heartbeat({});
+  }
   end_threads();
 }
 
@@ -225,10 +229,22 @@ void World::report(const std::exception_ptr& error) noexcept {
   if (membership_ == nullptr || workers() == 1) return;
   try {
     const Failure failure = failure_of(worker(), error);
-    if (failure.message != agreed_) membership_->report_failure(failure);
+    // Who caught an error may have said more about it.
+    const bool agreed = !agreed_.empty() && failure.message.find(agreed_) != std::string::npos;
+    if (!agreed) membership_->report_failure(failure);
   } catch (...) {
     // The others notice that this worker is gone.
   }
+}
+
+WorkerProgress World::progress() const {
+  const auto waits = [](const std::unique_ptr<Group>& group) { return group->waiting(); };
+  const bool waiting =
+      (control_ != nullptr && control_->waiting()) || std::ranges::any_of(groups_, waits);
+  const char* const activity = activity_;
+  return {.step = static_cast<std::uint64_t>(step_.load()),
+          .waiting = waiting,
+          .activity = activity != nullptr ? activity : fmt::format("step {}", step_.load())};
 }
 
 void World::abort_all(const Failure& failure) {

@@ -93,6 +93,9 @@ class World {
   // Calls f on every worker; all get what each returned, by worker. An exception of one reaches all
   // and names the worker. Collective.
   std::vector<std::string> gather(const std::function<std::string()>& f);
+  // For the others to know while they wait for this worker: the step that it is in.
+  void set_step(std::int64_t step) { step_ = step; }
+
   // Tells the other workers about an exception that ends this one's part in the job, unless all of
   // them got it from a call above. Without this they would wait for it.
   void report(const std::exception_ptr& error) noexcept;
@@ -123,6 +126,7 @@ class World {
   }
 
  private:
+  friend class ActivityScope;
   struct Job {
     const void* f = nullptr;
     void (*call)(const void* f, int local) = nullptr;
@@ -148,6 +152,7 @@ class World {
   // Throws an error that all workers throw.
   [[noreturn]] void throw_agreed(const Failure& failure);
   void abort_all(const Failure& failure);
+  WorkerProgress progress() const;
   void measure_link();
   void agree_on_buckets();
 
@@ -165,6 +170,8 @@ class World {
   CudaKernelOptions cuda_;
   std::shared_ptr<WorkerLinks> links_;
   std::shared_ptr<Membership> membership_;
+  std::atomic<std::int64_t> step_ = 0;
+  std::atomic<const char*> activity_ = nullptr;  // what it does besides steps
   std::string agreed_;              // the message of the last error that all workers threw
   std::unique_ptr<Group> control_;  // a rank per worker; none where one is alone
   std::vector<std::unique_ptr<Group>> groups_;  // one per stream
@@ -181,6 +188,21 @@ class World {
   std::int64_t asked_ns_ = 0;
   std::vector<Times> times_;
   std::vector<std::thread> threads_;
+};
+
+// While it lives, the other workers know that this one does something that may take long:
+// "planning", "validating" or "saving".
+class ActivityScope {
+ public:
+  ActivityScope(World& world, const char* activity)
+      : world_(world), before_(world.activity_.exchange(activity)) {}
+  ~ActivityScope() { world_.activity_ = before_; }
+  ActivityScope(const ActivityScope&) = delete;
+  ActivityScope& operator=(const ActivityScope&) = delete;
+
+ private:
+  World& world_;
+  const char* before_;
 };
 
 // One rank on the first GPU, or, where there is none, on all cores.

@@ -15,6 +15,7 @@ namespace {
 constexpr const char* kFirstVersion = "1";
 constexpr std::string_view kPosition = "input/position";
 constexpr std::string_view kValuesPrefix = "input/values/";
+constexpr std::string_view kWorkerPrefix = "input/worker/";
 
 std::optional<std::string> from_hex(const std::string& digits) {
   const auto value = [](char digit) {
@@ -105,11 +106,29 @@ bool all_finite(const Tensor& tensor) {
   }
 }
 
+Tensor bytes_tensor(const std::string& bytes) {
+  const std::span<const std::uint8_t> values(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                             bytes.size());
+  return Tensor::of(values, {std::ssize(bytes)});
+}
+
+std::string worker_position(std::size_t worker) {
+  return fmt::format("{}{}", kWorkerPrefix, worker);
+}
+
+std::vector<std::string> read_worker_positions(const TensorFile& contents) {
+  std::vector<std::string> positions;
+  for (;;) {
+    const auto found = contents.tensors.find(worker_position(positions.size()));
+    if (found == contents.tensors.end()) return positions;
+    positions.emplace_back(reinterpret_cast<const char*>(found->second.raw()),
+                           found->second.bytes());
+  }
+}
+
 void write_position(const IteratorState& position, TensorFile& contents) {
   if (position.empty()) return;
-  const std::span<const std::uint8_t> bytes(
-      reinterpret_cast<const std::uint8_t*>(position.bytes.data()), position.bytes.size());
-  contents.tensors[std::string(kPosition)] = Tensor::of(bytes, {std::ssize(position.bytes)});
+  contents.tensors[std::string(kPosition)] = bytes_tensor(position.bytes);
   for (const auto& [dtype, tensors] : position.values) {
     contents.rows[fmt::format("{}{}", kValuesPrefix, name_of(dtype))] = tensors;
   }
@@ -145,6 +164,9 @@ void write_progress(const Progress& progress, TensorFile& contents) {
   if (progress.trained) metadata["epoch_trained"] = "1";
   metadata["pass"] = std::to_string(progress.pass);
   write_position(progress.position, contents);
+  for (std::size_t w = 0; w < progress.positions_of_workers.size(); ++w) {
+    contents.tensors[worker_position(w)] = bytes_tensor(progress.positions_of_workers[w]);
+  }
   if (progress.batch_size > 0) metadata["batch_size"] = std::to_string(progress.batch_size);
   if (progress.batches > 0) metadata["batches"] = std::to_string(progress.batches);
   auto list = nlohmann::json::array();
@@ -187,6 +209,7 @@ std::optional<Progress> read_progress(const TensorFile& contents,
   progress.batch_size = read_integer(metadata, "batch_size", file).value_or(0);
   progress.batches = read_integer(metadata, "batches", file).value_or(0);
   progress.position = read_position(contents, file);
+  progress.positions_of_workers = read_worker_positions(contents);
   progress.callbacks = read_callbacks(contents, file);
   return progress;
 }

@@ -63,6 +63,8 @@ struct Progress {
   std::int64_t batches = 0;        // per pass; 0: unknown
   // Of the iterator; empty: the beginning of the pass.
   IteratorState position;
+  // By worker, where each reads files of its own; then `position` is empty.
+  std::vector<std::string> positions_of_workers;
   std::vector<CallbackState> callbacks;  // of those with state
 
   bool mid_epoch() const { return epoch_step > 0; }

@@ -166,6 +166,7 @@ Batch single_batch(const std::vector<Tensor>& x, const Tensor& y, const OnBatchO
 std::optional<Logs> evaluate_on(ModelImpl& impl, const WorkerBatches& batches,
                                 std::optional<std::int64_t> steps, const char* caller,
                                 const std::function<bool()>& interrupted) {
+  const ActivityScope validating(impl.session().world(), "validating");
   // fit may be in mid-epoch: its metrics must not change.
   const std::vector<Tensor> before = impl.metric_state();
   impl.reset_metrics();

@@ -138,7 +138,8 @@ void FitRun::resume() {
 // Rejects a checkpoint that this call cannot resume from, before the model changes.
 void FitRun::accept(const Progress& saved) {
   takers_of(saved.callbacks);
-  if ((!saved.mid_epoch() || saved.trained) && saved.position.empty()) return;
+  const bool no_position = saved.position.empty() && saved.positions_of_workers.empty();
+  if ((!saved.mid_epoch() || saved.trained) && no_position) return;
   const bool same_size = saved.batch_size == 0 || saved.batch_size == at_.batch_size;
   const bool same_number = saved.batches == 0 || at_.batches == 0 || saved.batches == at_.batches;
   const auto in_a_pass = [](std::int64_t batches) {
@@ -152,7 +153,11 @@ void FitRun::accept(const Progress& saved) {
           in_a_pass(at_.batches));
   next_iterator_ = nullptr;  // it has already started; restore a new one
   open_pass(saved.pass);
-  if (!saved.position.empty()) iterator_->restore_state(saved.position);
+  if (!saved.positions_of_workers.empty()) {
+    restore_worker(saved.positions_of_workers);
+  } else if (!saved.position.empty()) {
+    iterator_->restore_state(saved.position);
+  }
   given_in_pass_ = 1;
 }
 
@@ -266,7 +271,11 @@ void FitRun::check_validation() {
 
 Progress FitRun::progress() const {
   Progress progress = at_;
-  if (iterator_ != nullptr) progress.position = iterator_->save_state();
+  if (iterator_ != nullptr && reads_own_files()) {
+    progress.positions_of_workers = session_.world().exchange(iterator_->save());
+  } else if (iterator_ != nullptr) {
+    progress.position = iterator_->save_state();
+  }
   for (const CallbackRef& callback : callbacks_) {
     CallbackState state{.kind = callback->kind(),
                         .text = callback->save_state(),

@@ -47,6 +47,12 @@ class FitRun {
   bool asked_to_stop();
   // The chief's number: clocks of workers differ.
   double of_chief(double mine) const;
+  // Whether every worker reads files of its own, so that positions are not those of all.
+  bool reads_own_files() const {
+    return data_.share && data_.share->policy == AutoShardPolicy::File;
+  }
+  // Goes on where workers stopped, however many there were.
+  void restore_worker(const std::vector<std::string>& positions);
 
   // An epoch: its steps, on_epoch_trained, validation, and on_epoch_end.
   void run_epoch(std::int64_t epoch);

@@ -190,6 +190,7 @@ void FitRun::train(const Turn& turn) {
                       .samples_in_epoch = at_.epoch_samples,
                       .begin_ns = begin};
   ++session_.step;
+  session_.world().set_step(session_.step);
   ++at_.epoch_step;
   ++history_.steps;
   in_flight_.finish_before(step);

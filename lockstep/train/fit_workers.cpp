@@ -28,6 +28,15 @@ bool FitRun::asked_to_stop() {
   return impl_.stopping || interrupted();
 }
 
+void FitRun::restore_worker(const std::vector<std::string>& positions) {
+  const World& world = session_.world();
+  const bool same = reads_own_files() && std::ssize(positions) == world.workers();
+  if (same) return iterator_->restore(positions[static_cast<std::size_t>(world.worker())]);
+  const int shards = reads_own_files() ? world.workers() : 1;
+  iterator_->restore(
+      reshard(positions, shards)[static_cast<std::size_t>(shards > 1 ? world.worker() : 0)]);
+}
+
 // A bit per callback; those after the 64th share the last one.
 std::uint64_t FitRun::callbacks_due() {
   std::uint64_t due = 0;

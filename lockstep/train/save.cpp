@@ -77,6 +77,7 @@ std::optional<Progress> ModelImpl::load(const std::filesystem::path& file, LoadP
 void ModelImpl::save(const std::filesystem::path& file, const SaveOptions& options) {
   expect_built(options.weights_only ? "save_weights" : "save");
   const PhaseScope checkpoint(session().phases(), Phase::Checkpoint);
+  const ActivityScope saving(session().world(), "saving");
   TensorFile contents;
   if (options.weights_only) {
     contents = gather(with_names(network->variables()), "weights");

@@ -45,9 +45,10 @@ Json json_in(const fs::path& file) {
 }
 
 // A run that takes a moment: six steps an epoch, the last one short.
-const std::string kTrain =
-    kProgram +
-    " train --model mlp --data synthetic --global-batch 36 --steps 6 --epochs 2 --seed 4";
+const std::string kSteps =
+    kProgram + " train --model mlp --data synthetic --global-batch 36 --steps 6 --seed 4";
+
+const std::string kTrain = kSteps + " --epochs 2";
 
 std::vector<double> losses_of(const Json& result) {
   std::vector<double> losses;
@@ -138,7 +139,7 @@ TEST_F(MultiWorker, UnderMpirunGivesTheLossesOfOne) {
 
 // The chief's run is like one worker's: one folder, one record, one checkpoint.
 TEST_F(MultiWorker, WriteOneRunThatOneWorkerGoesOnWith) {
-  const Ran whole = run_in(folder_, kTrain + " --epochs 4 --json whole.json");
+  const Ran whole = run_in(folder_, kSteps + " --epochs 4 --json whole.json");
   ASSERT_EQ(whole.code, 0) << whole.text;
   const Ran ran =
       run_in(folder_, kProgram + " launch --workers 2 -- " + kTrain + " --run-dir several");
@@ -154,7 +155,7 @@ TEST_F(MultiWorker, WriteOneRunThatOneWorkerGoesOnWith) {
 
 TEST_F(MultiWorker, AKilledWorkerIsNamedAndEndsTheJob) {
   const Ran ran =
-      run_in(folder_.path(),
+      run_in(folder_,
              kProgram + " launch --workers 3 --log-dir logs -- sh -c '" +
                  "if [ $LOCKSTEP_WORKER = 1 ]; then " + kProgram +
                  " train --model lenet --data synthetic --epochs 500 --strategy multi-worker & "
@@ -176,12 +177,11 @@ TEST_F(MultiWorker, ASignalAtOneStopsAllAfterTheSameStepAndTheRunGoesOn) {
   const std::string train = kProgram +
                             " train --model mlp --data synthetic --global-batch 36 --epochs 40 "
                             "--seed 4 --strategy multi-worker --run-dir stopped";
-  const Ran ran =
-      run_in(folder_.path(),
-             kProgram + " launch --workers 2 --log-dir logs -- sh -c '" +
-                 "if [ $LOCKSTEP_WORKER = 1 ]; then " + train +
-                 " & train=$!; tail -F logs/worker-0.log 2>/dev/null | grep -q -m1 epoch; " +
-                 "kill -USR1 $train; wait $train; else exec " + train + "; fi'");
+  const Ran ran = run_in(
+      folder_, kProgram + " launch --workers 2 --log-dir logs -- sh -c '" +
+                   "if [ $LOCKSTEP_WORKER = 1 ]; then " + train +
+                   " & train=$!; tail -F logs/worker-0.log 2>/dev/null | grep -q -m1 epoch; " +
+                   "kill -USR1 $train; wait $train; else exec " + train + "; fi'");
   EXPECT_EQ(ran.code, 128 + SIGUSR1) << ran.text;
   ASSERT_TRUE(fs::exists(folder_ / "stopped/checkpoint.safetensors")) << ran.text;
   const Ran rest = run_in(folder_, kProgram + " launch --workers 2 -- " + kProgram +

@@ -32,6 +32,7 @@ class ControlClient::Impl final : public Store {
   void report_failure(const Failure& failure);
   void announce(const std::string& activity);
   void progress(std::uint64_t step, bool waiting);
+  void on_heartbeat(std::function<WorkerProgress()> f);
   template <class Read>
   auto read(Read&& read) const {
     const std::lock_guard lock(mutex_);
@@ -94,6 +95,7 @@ class ControlClient::Impl final : public Store {
   std::string activity_;
   std::uint64_t step_ = 0;
   bool waiting_ = false;
+  std::function<WorkerProgress()> ask_;  // called with the mutex held
 
   std::optional<Failure> failure_;
   std::function<void(const Failure&)> callback_;

@@ -46,6 +46,12 @@ void ControlClient::Impl::beat_loop() {
 }
 
 void ControlClient::Impl::beat(Time now) {
+  if (ask_) {
+    WorkerProgress progress = ask_();
+    step_ = progress.step;
+    waiting_ = progress.waiting;
+    activity_ = progress.activity.substr(0, kMaxControlName);
+  }
   control::ToServer message;
   control::Heartbeat& heartbeat = *message.mutable_heartbeat();
   heartbeat.set_sent_ns(nanoseconds_of(now));
@@ -79,6 +85,11 @@ void ControlClient::Impl::progress(std::uint64_t step, bool waiting) {
   const std::lock_guard lock(mutex_);
   step_ = step;
   waiting_ = waiting;
+}
+
+void ControlClient::Impl::on_heartbeat(std::function<WorkerProgress()> f) {
+  const std::lock_guard lock(mutex_);
+  ask_ = std::move(f);
 }
 
 void ControlClient::Impl::notify_loop() {

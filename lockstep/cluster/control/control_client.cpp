@@ -155,6 +155,9 @@ void ControlClient::announce(const std::string& activity) {
 void ControlClient::progress(std::uint64_t step, bool waiting_for_others) {
   impl_->progress(step, waiting_for_others);
 }
+void ControlClient::on_heartbeat(std::function<WorkerProgress()> f) {
+  impl_->on_heartbeat(std::move(f));
+}
 void ControlClient::rejoin(std::chrono::milliseconds timeout) {
   impl_->rejoin(timeout);
 }

@@ -57,6 +57,7 @@ class ControlClient final : public Membership {
   Store& store() override;
   std::string address() const override;
   void on_failure(std::function<void(const Failure&)> f) override;
+  void on_heartbeat(std::function<WorkerProgress()> f) override;
   void report_failure(const Failure& failure) override;
 
   std::vector<ControlMember> members() const;

@@ -98,6 +98,7 @@ class Rendezvous {
     const auto in_time = [&] { return aborted() || ready(); };
     const EventCount::Clock::time_point end = EventCount::Clock::now() + options_.timeout;
     SpinPolicy policy = spin_policy_;
+    Waiting waiting(*this);
     while (!meeting_.changes().await(in_time, std::min<Duration>(look_every_, options_.timeout),
                                      policy)) {
       if (EventCount::Clock::now() >= end) fail_for_missing(rank, round, number);
@@ -105,9 +106,12 @@ class Rendezvous {
       const std::optional<Failure> dead = site_.find_dead();
       if (dead && !in_time()) abort_and_fail(*dead);
       policy = {};
+      waiting.begin();
     }
     check();
   }
+  // Whether a rank of this process has been waiting for longer than `look_every_`.
+  bool waiting() const { return waiting_.load() > 0; }
   // Throws if the group was aborted.
   void check() {
     if (aborted()) fail_as_aborted();
@@ -131,6 +135,25 @@ class Rendezvous {
  private:
   using Duration = EventCount::Clock::duration;
 
+  // Counts a rank that waits for long.
+  class Waiting {
+   public:
+    explicit Waiting(Rendezvous& rendezvous) : rendezvous_(rendezvous) {}
+    ~Waiting() {
+      if (begun_) --rendezvous_.waiting_;
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    void begin() {
+      if (!begun_) ++rendezvous_.waiting_;
+      begun_ = true;
+    }
+
+   private:
+    Rendezvous& rendezvous_;
+    bool begun_ = false;
+  };
+
   void check_agreement(std::uint64_t number);
   void await_slices_in_progress() const;
   [[noreturn]] void fail_for_missing(int rank, const Round& round, std::uint64_t number);
@@ -138,6 +161,7 @@ class Rendezvous {
   [[noreturn]] void fail_as_aborted();
 
   RendezvousOptions options_;
+  std::atomic<int> waiting_ = 0;
   Meeting meeting_;
   RendezvousSite& site_;
   SpinPolicy spin_policy_;

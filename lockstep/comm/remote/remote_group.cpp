@@ -422,6 +422,10 @@ Communicator& RemoteGroup::rank(int rank) {
   return *parts_->communicators[static_cast<std::size_t>(found - parts_->local.begin())];
 }
 
+bool RemoteGroup::waiting() const {
+  return parts_->rendezvous.waiting();
+}
+
 void RemoteGroup::abort(const Failure& failure) {
   parts_->rendezvous.abort(failure);
 }

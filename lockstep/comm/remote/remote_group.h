@@ -38,6 +38,7 @@ class RemoteGroup final : public Group {
   int size() const override;
   std::span<const int> local() const override;
   Communicator& rank(int rank) override;
+  bool waiting() const override;
   void abort(const Failure& failure) override;
   std::optional<Failure> failure() const override;
   void reset() override;

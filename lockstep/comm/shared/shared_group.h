@@ -68,6 +68,7 @@ class SharedGroup final : public Group, private RendezvousSite {
   int size() const override { return rendezvous_.size(); }
   std::span<const int> local() const override { return local_; }
   Communicator& rank(int rank) override;
+  bool waiting() const override { return rendezvous_.waiting(); }
   void abort(const Failure& failure) override { rendezvous_.abort(failure); }
   std::optional<Failure> failure() const override { return rendezvous_.failure(); }
   void reset() override;
