@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -52,6 +53,11 @@ void add_placement(Command app, Placement& placement) {
       .capture_default_str();
   app.add_flag("--no-tf32", placement.no_tf32,
                "strict f32 on GPUs: products keep all 23 bits of mantissa (slower)");
+  app.add_option("--heartbeat-timeout", placement.heartbeat_timeout,
+                 "seconds of silence after which one of several workers counts as failed; the "
+                 "chief's counts")
+      .check(number(0.1, kMostSeconds))
+      .capture_default_str();
 }
 
 std::vector<int> replica_counts(const Placement& placement) {
@@ -140,7 +146,12 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
     std::vector<std::string> devices = placement.devices;
     if (devices.empty() && replicas > 1) devices = default_devices(placement, most);
     if (!devices.empty()) devices.resize(static_cast<std::size_t>(replicas));
-    return MultiWorkerMirroredStrategy({.devices = devices, .balance = balance, .cuda = cuda});
+    const std::chrono::duration<double> silence(placement.heartbeat_timeout);
+    return MultiWorkerMirroredStrategy(
+        {.devices = devices,
+         .balance = balance,
+         .cuda = cuda,
+         .heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(silence)});
   }
   std::vector<std::string> devices =
       placement.devices.empty() ? default_devices(placement, most) : placement.devices;

@@ -32,7 +32,8 @@ struct Placement {
   std::string strategy = "";              // empty: mirrored if there are several replicas
   std::string balance = "even";
   std::string precision = "float32";
-  bool no_tf32 = false;  // strict f32 on GPUs
+  bool no_tf32 = false;          // strict f32 on GPUs
+  double heartbeat_timeout = 5;  // seconds; of several workers
 };
 void add_placement(Command app, Placement& placement);
 // The replica counts that a placement asks for, one in most commands. UsageError if they do not fit

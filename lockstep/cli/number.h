@@ -14,6 +14,7 @@ inline constexpr std::int64_t kMostSamples = 1'000'000'000;  // per batch
 inline constexpr int kMostReplicas = 256;
 inline constexpr int kMostCores = 1'000'000;
 inline constexpr double kMostRate = 1e6;
+inline constexpr double kMostSeconds = 86'400;
 
 // A whole number from `low` to `high`, in decimal digits.
 Check whole_number(std::int64_t low, std::int64_t high);

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/outward_address.h"
 
 namespace lockstep {
 namespace {
@@ -70,12 +71,20 @@ std::string read_line(int fd) {
   return text.substr(0, text.find('\n'));
 }
 
+// Whether workers on other hosts must reach the control plane. Where nobody says how many are on
+// this host, a secret says that there are others.
+bool spans_hosts(const ClusterSpec& spec, const JoinOptions& options) {
+  if (spec.local_workers > 0) return spec.local_workers < spec.workers;
+  return !options.secret.empty();
+}
+
 }  // namespace
 
 std::shared_ptr<ControlClient> join(const ClusterSpec& spec, const JoinOptions& options) {
   const auto joined = std::make_shared<Joined>();
   joined->patience = options.heartbeat_timeout;
-  std::string address = spec.control_address;
+  std::string address =
+      spans_hosts(spec, options) ? outward_address(spec.control_address) : spec.control_address;
   if (spec.serves_control) {
     joined->server = std::make_unique<ControlServer>(ControlServerOptions{
         .address = address,

@@ -60,6 +60,8 @@ class ControlClient::Impl final : public Store {
   // Ends all use of the connection; a failure unless this worker wanted it.
   void end_connection(const std::string& why);
   void note_failure(const Failure& failure);
+  // Where workers are on several hosts: ", on the host of worker 0 (host1:pid 4711)".
+  std::string place_of_server() const;
 
   // Sends a request with its id, and waits for the reply.
   using Fill = std::function<void(control::ToServer&, std::uint64_t id)>;
@@ -72,6 +74,7 @@ class ControlClient::Impl final : public Store {
 
   const ControlClientOptions options_;
   Endpoint endpoint_;
+  std::string server_host_;  // in digits
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::shared_ptr<ControlStream> stream_;

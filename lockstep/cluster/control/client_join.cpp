@@ -123,6 +123,7 @@ void ControlClient::Impl::open_stream(const Reached& reached, std::chrono::milli
   auto channel = make_channel(options_, endpoint_, reached.target);
   const std::lock_guard lock(mutex_);
   address = reached.local;
+  server_host_ = parse_endpoint(reached.target).host;
   over_.reset();
   welcome_ = false;
   hello_.set_nonce(make_nonce());
@@ -254,8 +255,15 @@ void ControlClient::Impl::end_connection(const std::string& why) {
   if (generation == 0 || left_) return;
   note_failure({.rank = worker,
                 .kind = FailureKind::Comm,
-                .message = fmt::format("worker {} has lost the control server at {}: {}", worker,
-                                       options_.address, why)});
+                .message = fmt::format("worker {} has lost the control server at {}{}: {}", worker,
+                                       options_.address, place_of_server(), why)});
+}
+
+std::string ControlClient::Impl::place_of_server() const {
+  const auto there = [&](const ControlMember& member) { return member.address == server_host_; };
+  const auto first = std::ranges::find_if(members, there);
+  if (first == members.end() || std::ranges::all_of(members, there)) return {};
+  return fmt::format(", on the host of worker {} ({})", first - members.begin(), first->identity);
 }
 
 void ControlClient::Impl::note_failure(const Failure& failure) {

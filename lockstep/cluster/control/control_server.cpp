@@ -188,10 +188,11 @@ ControlServer::Impl::Impl(ControlServerOptions options)
     : options_(std::move(options)), state_(state_options(options_)) {
   const Endpoint endpoint = parse_endpoint(options_.address);
   const BindAddress address = resolve_to_bind(endpoint.host);
-  require(address.loopback || !options_.secret.empty() || uses_tls(options_.tls),
-          "[control server] {} is open to other machines: give the job a secret or TLS files, or "
-          "bind to 127.0.0.1",
-          options_.address);
+  require(
+      address.loopback || !options_.secret.empty() || uses_tls(options_.tls),
+      "[control server] {} is open to other machines: give the job a secret (LOCKSTEP_SECRET_FILE, "
+      "a file with the same line on every host) or TLS files, or bind to 127.0.0.1",
+      options_.address);
   host_ = address.host;
   silence_grpc();
   service_ = std::make_unique<Service>(*this);
