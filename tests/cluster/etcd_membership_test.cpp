@@ -61,6 +61,26 @@ TEST_F(Etcd, TheKeysOfAnotherJobAreNotSeen) {
   EXPECT_FALSE(workers[0].committed("key"));
 }
 
+TEST_F(Etcd, WritesOfOthersToTheSameEtcdDelayNothing) {
+  std::atomic<bool> stop = false;
+  std::thread stranger([&] {
+    while (!stop) {
+      etcdserverpb::TxnRequest request;
+      *request.add_success() = put_key("of another program", "value");
+      servers->client().transact(request, EtcdServers::soon());
+    }
+  });
+  for (std::uint64_t run = 1; run <= 9; ++run) {
+    EtcdWorkers workers(endpoints(), 3);
+    EXPECT_EQ(workers[0].generation(), run);
+    on_threads(3, [&](int i) { workers[i].rejoin({2, 1, 0}, kHang); });
+    EXPECT_EQ(workers[0].worker(), 2);
+    EXPECT_EQ(workers[0].generation(), ++run);
+  }
+  stop = true;
+  stranger.join();
+}
+
 TEST_F(Etcd, AllHearTheSameFirstFailure) {
   EtcdWorkers workers(endpoints(), 3);
   on_threads(3, [&](int i) {

@@ -299,6 +299,12 @@ etcdserverpb::Compare created_in(const std::string& key, std::int64_t revision) 
   return compare;
 }
 
+etcdserverpb::Compare none_with(const std::string& prefix) {
+  etcdserverpb::Compare compare = created_in(prefix, 0);
+  compare.set_range_end(end_of_prefix(prefix));
+  return compare;
+}
+
 etcdserverpb::Compare modified_in(const std::string& key, std::int64_t revision) {
   etcdserverpb::Compare compare;
   compare.set_result(etcdserverpb::Compare::EQUAL);

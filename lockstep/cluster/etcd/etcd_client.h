@@ -91,6 +91,8 @@ class EtcdClient {
 // The pieces of transactions.
 // Holds if the key was created in this revision; 0: if it does not exist.
 etcdserverpb::Compare created_in(const std::string& key, std::int64_t revision);
+// Holds if no key begins with this prefix.
+etcdserverpb::Compare none_with(const std::string& prefix);
 etcdserverpb::Compare modified_in(const std::string& key, std::int64_t revision);
 etcdserverpb::RequestOp put_key(const std::string& key, std::string value, std::int64_t lease = 0);
 etcdserverpb::RequestOp get_key(const std::string& key);

@@ -131,9 +131,11 @@ std::string EtcdMembership::Impl::get(const std::string& key, std::chrono::milli
       const etcdserverpb::TxnResponse response = client_.transact(request, soon());
       const auto& kvs = response.responses(0).response_range().kvs();
       if (!kvs.empty()) return kvs[0].value();
+      // It was deleted with its generation: wait to hear of that.
       lock.lock();
-      await_revision(lock, response.header().revision(), soon());
-      continue;
+      const std::int64_t seen = revision_;
+      changed_.wait_until(lock, deadline, [&] { return revision_ != seen || over(); });
+      if (Clock::now() < deadline) continue;
     }
     if (failure_) fail<CommError>("{}: {}", what, failure_->message);
     if (generation != number) fail<CommError>("{}: generation {} is over", what, number);

@@ -28,6 +28,7 @@ class EtcdKeys {
   std::string oldest() const { return root_ + "g/"; }
   std::string of(std::uint64_t generation) const;
   std::string member(std::uint64_t generation, int worker) const;
+  std::string members(std::uint64_t generation) const { return of(generation) + "members/"; }
   std::string left(std::uint64_t generation, int worker) const;
   std::string formed(std::uint64_t generation) const { return of(generation) + "formed"; }
   std::string failure(std::uint64_t generation) const { return of(generation) + "failure"; }

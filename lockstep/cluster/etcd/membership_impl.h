@@ -96,6 +96,10 @@ class EtcdMembership::Impl final : public Store {
   const Entry* find(const std::string& key) const;
   std::optional<Newest> newest() const;
   void await_revision(Lock& lock, std::int64_t revision, Time deadline);
+  // Returns when this worker has heard of what the transaction wrote, or of the keys that its
+  // `failure` read.
+  etcdserverpb::TxnResponse transact(Lock& lock, const etcdserverpb::TxnRequest& request,
+                                     Time deadline);
   void note_failure(const Failure& failure);
   void queue_report(Report report);
   void report_loop();

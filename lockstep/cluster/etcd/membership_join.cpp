@@ -150,7 +150,7 @@ int EtcdMembership::Impl::find_place(const GenerationRecord& record) const {
 
 bool EtcdMembership::Impl::has_members(const GenerationRecord& record) const {
   const auto any = [&](std::uint64_t number) {
-    const std::string prefix = keys_.of(number) + "members/";
+    const std::string prefix = keys_.members(number);
     const auto first = entries_.lower_bound(prefix);
     return first != entries_.end() && first->first.starts_with(prefix);
   };
@@ -183,6 +183,10 @@ bool EtcdMembership::Impl::open_generation(Lock& lock, const std::optional<Newes
   etcdserverpb::TxnRequest request;
   if (previous != 0) {
     *request.add_compare() = created_in(keys_.member(generation, worker), member_revision_);
+  } else if (before) {
+    // Only over one that nobody is in.
+    *request.add_compare() = none_with(keys_.members(before->record.number));
+    *request.add_compare() = none_with(keys_.members(before->record.previous));
   }
   *request.add_compare() = before ? modified_in(keys_.generation(), before->revision)
                                   : created_in(keys_.generation(), 0);
@@ -190,11 +194,8 @@ bool EtcdMembership::Impl::open_generation(Lock& lock, const std::optional<Newes
   // Who rejoins is known by its key of the previous generation.
   *request.add_success() =
       delete_keys(keys_.oldest(), keys_.of(previous != 0 ? previous : record.number));
-  lock.unlock();
-  const etcdserverpb::TxnResponse response = client_.transact(request, deadline);
-  lock.lock();
-  await_revision(lock, response.header().revision(), deadline);
-  return response.succeeded();
+  *request.add_failure() = get_key(keys_.generation());
+  return transact(lock, request, deadline).succeeded();
 }
 
 bool EtcdMembership::Impl::take_place(Lock& lock, const Newest& newest, int place, Time deadline) {
@@ -207,11 +208,13 @@ bool EtcdMembership::Impl::take_place(Lock& lock, const Newest& newest, int plac
   etcdserverpb::TxnRequest request;
   *request.add_compare() = modified_in(keys_.generation(), newest.revision);
   *request.add_compare() = created_in(key, 0);
+  *request.add_compare() = created_in(keys_.formed(newest.record.number), 0);
   *request.add_success() = put_key(key, value, lease_);
   *request.add_failure() = get_key(key);
-  const etcdserverpb::TxnResponse response = client_.transact(request, deadline);
+  *request.add_failure() = get_key(keys_.generation());
+  *request.add_failure() = get_key(keys_.formed(newest.record.number));
   lock.lock();
-  await_revision(lock, response.header().revision(), deadline);
+  const etcdserverpb::TxnResponse response = transact(lock, request, deadline);
   if (response.succeeded()) {
     place_revision_ = response.header().revision();
   } else {
@@ -271,10 +274,9 @@ void EtcdMembership::Impl::write_formed(Lock& lock, const Newest& newest, int pl
   *request.add_compare() = created_in(keys_.member(number, place), place_revision_);
   *request.add_compare() = created_in(keys_.formed(number), 0);
   *request.add_success() = put_key(keys_.formed(number), to_text(formed));
-  lock.unlock();
-  const etcdserverpb::TxnResponse response = client_.transact(request, deadline);
-  lock.lock();
-  await_revision(lock, response.header().revision(), deadline);
+  *request.add_failure() = get_key(keys_.formed(number));
+  *request.add_failure() = get_key(keys_.generation());
+  transact(lock, request, deadline);
 }
 
 void EtcdMembership::Impl::become_member(const Newest& newest, int place,

@@ -2,6 +2,8 @@
 // watch, and what follows from them.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/control/text.h"
 #include "lockstep/cluster/etcd/membership_impl.h"
@@ -41,14 +43,15 @@ void EtcdMembership::Impl::read_all(const etcdserverpb::RangeResponse& response)
 
 void EtcdMembership::Impl::heard(const etcdserverpb::WatchResponse& response) {
   const std::lock_guard lock(mutex_);
+  // The header may be ahead of the events.
   for (const etcdserverpb::Event& event : response.events()) {
+    revision_ = std::max<std::int64_t>(revision_, event.kv().mod_revision());
     if (event.type() == etcdserverpb::Event::PUT) {
       keep(event.kv());
     } else {
       entries_.erase(event.kv().key());
     }
   }
-  if (response.header().revision() > revision_) revision_ = response.header().revision();
   evaluate();
 }
 
@@ -85,21 +88,42 @@ void EtcdMembership::Impl::await_revision(Lock& lock, std::int64_t revision, Tim
   changed_.wait_until(lock, deadline, [&] { return revision_ >= revision || lost_ || stopping_; });
 }
 
+etcdserverpb::TxnResponse EtcdMembership::Impl::transact(Lock& lock,
+                                                         const etcdserverpb::TxnRequest& request,
+                                                         Time deadline) {
+  lock.unlock();
+  const etcdserverpb::TxnResponse response = client_.transact(request, deadline);
+  lock.lock();
+  std::int64_t revision = response.succeeded() ? response.header().revision() : 0;
+  for (const etcdserverpb::ResponseOp& op : response.responses()) {
+    for (const etcdserverpb::KeyValue& kv : op.response_range().kvs()) {
+      revision = std::max<std::int64_t>(revision, kv.mod_revision());
+    }
+  }
+  await_revision(lock, revision, deadline);
+  return response;
+}
+
 void EtcdMembership::Impl::evaluate() {
   changed_.notify_all();
   if (generation == 0 || rejoining_ || left_ || stopping_) return;
   const Entry* record = find(keys_.generation());
-  if (record == nullptr || record->modified != generation_revision_) {
+  const bool over = record == nullptr || record->modified != generation_revision_;
+  // The keys of a generation are deleted when the one after the next begins.
+  const std::optional<GenerationRecord> next =
+      over && record != nullptr ? generation_record(record->value) : std::nullopt;
+  const Entry* own = find(keys_.member(generation, worker));
+  const bool gone = own == nullptr || own->created != member_revision_;
+  if (gone && (!over || (next && next->previous == generation))) {
+    return lose("its lease has ended at etcd");
+  }
+  if (over) {
     note_failure(
         {.rank = -1,
          .kind = FailureKind::Comm,
          .message = fmt::format("generation {} of job \"{}\" is over: another one has begun",
                                 generation, options_.job)});
     return;
-  }
-  const Entry* own = find(keys_.member(generation, worker));
-  if (own == nullptr || own->created != member_revision_) {
-    return lose("its lease has ended at etcd");
   }
   if (const Entry* entry = find(keys_.failure(generation))) {
     const std::optional<Failure> failure = failure_record(entry->value);
@@ -132,7 +156,7 @@ void EtcdMembership::Impl::note_failure(const Failure& failure) {
 void EtcdMembership::Impl::queue_report(Report report) {
   // The first cause counts: more than one is worth nothing, unless the first is of a worker that
   // has left.
-  if (failure_ || lost_ || reports_.size() > members.size()) return;
+  if (failure_ || lost_ || rejoining_ || reports_.size() > members.size()) return;
   reports_.push_back(std::move(report));
   changed_.notify_all();
 }
