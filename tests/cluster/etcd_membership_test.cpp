@@ -29,6 +29,17 @@ TEST_F(Etcd, AnyWorkersGetTheNumbersThatAreLeft) {
   EXPECT_EQ(workers[2].worker(), 2);
 }
 
+TEST_F(Etcd, AWorkerWithANumberGetsItFromOneThatCanBeAny) {
+  std::unique_ptr<EtcdMembership> any;
+  std::thread first(
+      [&] { any = std::make_unique<EtcdMembership>(etcd_options(endpoints(), -1, 2)); });
+  while (!servers->has(EtcdKeys(job_of_test()).member(1, 0))) std::this_thread::yield();
+  EtcdMembership zero(etcd_options(endpoints(), 0, 2));
+  first.join();
+  EXPECT_EQ(zero.worker(), 0);
+  EXPECT_EQ(any->worker(), 1);
+}
+
 TEST_F(Etcd, AGetWaitsUntilTheKeyIsSetAndReadsTheNewestValue) {
   EtcdWorkers workers(endpoints(), 2);
   expect_contains(error_of<CommError>([&] { workers[0].store().get("late", milliseconds(50)); }),

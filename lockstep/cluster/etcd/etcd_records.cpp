@@ -26,13 +26,17 @@ auto parse(const std::string& text, Read&& read) -> std::optional<decltype(read(
 }
 
 json json_of(const MemberRecord& record) {
-  return {{"identity", record.identity}, {"address", record.address}, {"port", record.port}};
+  return {{"identity", record.identity},
+          {"address", record.address},
+          {"port", record.port},
+          {"any", record.any}};
 }
 
 MemberRecord member_of(const json& value) {
   return {.identity = shown(value.at("identity").get<std::string>()),
           .address = value.at("address").get<std::string>(),
-          .port = value.at("port").get<int>()};
+          .port = value.at("port").get<int>(),
+          .any = value.at("any").get<bool>()};
 }
 
 }  // namespace

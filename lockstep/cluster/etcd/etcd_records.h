@@ -48,7 +48,8 @@ struct GenerationRecord {
 struct MemberRecord {
   std::string identity;
   std::string address;
-  int port = 0;  // where it listens for heartbeats
+  int port = 0;      // where it listens for heartbeats
+  bool any = false;  // any other place would do: who wants this one gets it
 };
 
 struct FormedRecord {

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "lockstep/cluster/etcd/etcd_client.h"
@@ -83,6 +84,7 @@ class EtcdMembership::Impl final : public Store {
   void write_formed(Lock& lock, const Newest& newest, int place, Time deadline);
   void become_member(const Newest& newest, int place, const FormedRecord& formed);
   void check_twice(std::uint64_t number, int place);
+  bool turn_out(Lock& lock, const Newest& newest, int place, Time deadline);
   bool has_members(const GenerationRecord& record) const;
   [[noreturn]] void fail_to_join(Time begin) const;
 
@@ -137,6 +139,7 @@ class EtcdMembership::Impl final : public Store {
   std::int64_t member_revision_ = 0;      // in which the member key was created
   std::int64_t place_revision_ = 0;       // the same, of the generation that is forming
   std::uint64_t given_up_ = 0;            // a generation that did not form in time
+  std::set<int> avoided_;                 // places that others wanted
   std::unique_ptr<HeartbeatRing> ring_;
   // Since when another process has been seen in this worker's place.
   struct Other {

@@ -115,6 +115,7 @@ EtcdMembership::Impl::Step EtcdMembership::Impl::enter_open(Lock& lock, const Ne
   const int place = find_place(record);
   if (place < 0) return Step::Wait;
   if (find(keys_.member(record.number, place))) {
+    if (turn_out(lock, newest, place, deadline)) return Step::Again;
     check_twice(record.number, place);
     return Step::Wait;
   }
@@ -138,7 +139,7 @@ int EtcdMembership::Impl::find_place(const GenerationRecord& record) const {
   if (record.previous == 0 && options_.worker >= 0) return options_.worker;
   const auto is_free = [&](int place) {
     return place >= 0 && place < static_cast<int>(record.places.size()) &&
-           record.places[static_cast<std::size_t>(place)] < 0 &&
+           record.places[static_cast<std::size_t>(place)] < 0 && !avoided_.contains(place) &&
            !find(keys_.member(record.number, place));
   };
   if (is_free(options_.worker)) return options_.worker;
@@ -155,6 +156,23 @@ bool EtcdMembership::Impl::has_members(const GenerationRecord& record) const {
     return first != entries_.end() && first->first.starts_with(prefix);
   };
   return any(record.number) || (record.previous != 0 && any(record.previous));
+}
+
+// A worker with a number of its own takes the place of one that can be any.
+bool EtcdMembership::Impl::turn_out(Lock& lock, const Newest& newest, int place, Time deadline) {
+  if (generation != 0 || place != options_.worker) return false;
+  const std::string key = keys_.member(newest.record.number, place);
+  const Entry& entry = *find(key);
+  const std::optional<MemberRecord> member = member_record(entry.value);
+  if (!member || !member->any) return false;
+  etcdserverpb::TxnRequest request;
+  *request.add_compare() = created_in(key, entry.created);
+  *request.add_compare() = created_in(keys_.formed(newest.record.number), 0);
+  *request.add_success() = delete_keys(key, "");
+  *request.add_failure() = get_key(key);
+  *request.add_failure() = get_key(keys_.formed(newest.record.number));
+  transact(lock, request, deadline);
+  return true;
 }
 
 void EtcdMembership::Impl::check_twice(std::uint64_t number, int place) {
@@ -203,8 +221,8 @@ bool EtcdMembership::Impl::take_place(Lock& lock, const Newest& newest, int plac
   auto ring = std::make_unique<HeartbeatRing>(
       HeartbeatRingOptions{.host = address, .timeout = options_.heartbeat_timeout});
   const std::string key = keys_.member(newest.record.number, place);
-  const std::string value =
-      to_text(MemberRecord{.identity = identity_, .address = address, .port = ring->port()});
+  const std::string value = to_text(MemberRecord{
+      .identity = identity_, .address = address, .port = ring->port(), .any = options_.worker < 0});
   etcdserverpb::TxnRequest request;
   *request.add_compare() = modified_in(keys_.generation(), newest.revision);
   *request.add_compare() = created_in(key, 0);
@@ -235,7 +253,10 @@ EtcdMembership::Impl::Step EtcdMembership::Impl::await_formed(Lock& lock, const 
     const Entry* record = find(keys_.generation());
     const Entry* own = find(keys_.member(number, place));
     if (record == nullptr || record->modified != newest.revision) return Step::Again;
-    if (own == nullptr || own->created != place_revision_) return Step::Again;
+    if (own == nullptr || own->created != place_revision_) {
+      if (options_.worker < 0) avoided_.insert(place);
+      return Step::Again;
+    }
     if (const Entry* entry = find(keys_.formed(number))) {
       const std::optional<FormedRecord> formed = formed_record(entry->value);
       const auto index = static_cast<std::size_t>(place);
