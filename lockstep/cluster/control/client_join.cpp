@@ -1,7 +1,6 @@
 // How a worker reaches the control server and joins.
 #include <fmt/format.h>
 #include <grpcpp/create_channel.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -20,12 +19,6 @@ constexpr std::chrono::seconds kLastWords(2);
 // Between two attempts to reach the server.
 constexpr std::chrono::milliseconds kMaxPause(500);
 constexpr std::chrono::milliseconds kMinHeartbeatTimeout(10);
-
-std::string default_identity() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return fmt::format("{}:pid {}", host, getpid());
-}
 
 std::shared_ptr<grpc::Channel> make_channel(const ControlClientOptions& options,
                                             const Endpoint& endpoint, const std::string& target) {

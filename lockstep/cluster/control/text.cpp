@@ -1,6 +1,7 @@
 #include "lockstep/cluster/control/text.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -23,6 +24,12 @@ std::string shown(std::chrono::steady_clock::duration time) {
 std::chrono::milliseconds timeout_of(std::uint64_t milliseconds) {
   constexpr std::uint64_t kYear = 365ull * 24 * 3600 * 1000;
   return std::chrono::milliseconds(std::min(milliseconds, kYear));
+}
+
+std::string default_identity() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return fmt::format("{}:pid {}", host, getpid());
 }
 
 FailureKind failure_kind_of(std::uint32_t number) {

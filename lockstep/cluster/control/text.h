@@ -16,6 +16,8 @@ std::string shown(std::string_view text);
 std::string shown(std::chrono::steady_clock::duration time);
 // A number of milliseconds from the network as a time that can be added to others.
 std::chrono::milliseconds timeout_of(std::uint64_t milliseconds);
+// This process, for people: "host:pid 4711".
+std::string default_identity();
 FailureKind failure_kind_of(std::uint32_t number);
 
 }  // namespace lockstep

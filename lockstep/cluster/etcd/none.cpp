@@ -1,0 +1,68 @@
+// In place of the membership in etcd, where gRPC was not found.
+#include "lockstep/base/error.h"
+#include "lockstep/cluster/etcd/etcd_membership.h"
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void fail_without_grpc() {
+  fail<UsageError>(
+      "this build of Lockstep has no gRPC, over which it talks to etcd: install libgrpc++-dev and "
+      "protobuf-compiler-grpc, and build again");
+}
+
+}  // namespace
+
+class EtcdMembership::Impl {};
+
+EtcdMembership::EtcdMembership(EtcdOptions) {
+  fail_without_grpc();
+}
+EtcdMembership::~EtcdMembership() = default;
+int EtcdMembership::worker() const {
+  fail_without_grpc();
+}
+int EtcdMembership::workers() const {
+  fail_without_grpc();
+}
+std::uint64_t EtcdMembership::generation() const {
+  fail_without_grpc();
+}
+Store& EtcdMembership::store() {
+  fail_without_grpc();
+}
+std::string EtcdMembership::address() const {
+  fail_without_grpc();
+}
+void EtcdMembership::on_failure(std::function<void(const Failure&)>) {
+  fail_without_grpc();
+}
+void EtcdMembership::report_failure(const Failure&) {
+  fail_without_grpc();
+}
+std::vector<ControlMember> EtcdMembership::members() const {
+  fail_without_grpc();
+}
+bool EtcdMembership::still_current() {
+  fail_without_grpc();
+}
+bool EtcdMembership::commit(const std::string&, std::string_view) {
+  fail_without_grpc();
+}
+std::optional<std::string> EtcdMembership::committed(const std::string&) {
+  fail_without_grpc();
+}
+bool EtcdMembership::propose(const std::vector<int>&) {
+  fail_without_grpc();
+}
+void EtcdMembership::rejoin(std::chrono::milliseconds) {
+  fail_without_grpc();
+}
+void EtcdMembership::rejoin(const std::vector<int>&, std::chrono::milliseconds) {
+  fail_without_grpc();
+}
+void EtcdMembership::leave() {
+  fail_without_grpc();
+}
+
+}  // namespace lockstep
