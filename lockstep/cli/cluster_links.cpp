@@ -129,7 +129,7 @@ std::string summary_text(const ClusterLinks& links) {
 
 ClusterLinks measure_cluster_links() {
   const ClusterSpec spec = place_of_this_process();
-  const std::shared_ptr<ControlClient> members = join(spec, {.secret = job_secret()});
+  const std::shared_ptr<Membership> members = join(spec, {.secret = job_secret()});
   const std::unique_ptr<WorkerLinks> links = make_worker_links(members, {});
   ClusterLinks result{.chief = links->worker() == 0,
                       .transport = links->transport(),

@@ -15,6 +15,7 @@
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/number.h"
 #include "lockstep/cluster/control/control_server.h"
+#include "lockstep/cluster/etcd/etcd_address.h"
 #include "lockstep/cluster/launch/launch.h"
 
 namespace lockstep::cli {
@@ -39,6 +40,7 @@ struct LaunchFlags {
   int workers = 0;
   std::vector<std::string> hosts;
   std::string on_failure = "stop";
+  std::string rendezvous;
   std::string port_range;
   std::string bind;
   std::string grace = "25s";
@@ -133,6 +135,24 @@ class ServedControl final : public launch::ControlPlane {
   ControlServer server_;
 };
 
+// The members are kept by an etcd: nothing is served here.
+class EtcdControl final : public launch::ControlPlane {
+ public:
+  explicit EtcdControl(std::string address) : address_(std::move(address)) {
+    parse_etcd_address(address_);  // throws where it is none
+  }
+  std::string address() const override { return address_; }
+
+ private:
+  std::string address_;
+};
+
+std::unique_ptr<launch::ControlPlane> start_control(const std::string& rendezvous,
+                                                    const launch::ControlRequest& request) {
+  if (rendezvous.empty()) return std::make_unique<ServedControl>(request);
+  return std::make_unique<EtcdControl>(rendezvous);
+}
+
 launch::LaunchOptions launch_options(const LaunchFlags& flags) {
   require(!flags.program.empty(),
           "name the program that the workers run: lockstep launch --workers 2 -- program");
@@ -148,8 +168,8 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags) {
                                             : launch::parse_ports(flags.port_range),
           .grace = duration_of("--grace", flags.grace),
           .log_folder = flags.log_dir,
-          .start_control = [](const launch::ControlRequest& request) {
-            return std::make_unique<ServedControl>(request);
+          .start_control = [where = flags.rendezvous](const launch::ControlRequest& request) {
+            return start_control(where, request);
           }};
 }
 
@@ -216,6 +236,8 @@ void add_launch(Program& program) {
                  "what a worker's failure means for the others; stop: they are ended")
       .check(one_of({"stop"}))
       .capture_default_str();
+  app.add_option("--rendezvous", flags->rendezvous,
+                 "where the workers meet: etcd://host:port,host:port[/job] (the launcher)");
   app.add_option("--port-range", flags->port_range,
                  "ports that the control plane may listen on: 29500-29600 (any)");
   app.add_option("--bind", flags->bind,

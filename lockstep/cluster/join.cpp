@@ -11,6 +11,9 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/control/control_client.h"
+#include "lockstep/cluster/etcd/etcd_address.h"
+#include "lockstep/cluster/etcd/etcd_membership.h"
 #include "lockstep/cluster/outward_address.h"
 
 namespace lockstep {
@@ -78,9 +81,23 @@ bool spans_hosts(const ClusterSpec& spec, const JoinOptions& options) {
   return !options.secret.empty();
 }
 
+std::shared_ptr<Membership> join_by_etcd(const ClusterSpec& spec, const JoinOptions& options) {
+  const EtcdAddress etcd = parse_etcd_address(spec.control_address);
+  return std::make_shared<EtcdMembership>(
+      EtcdOptions{.endpoints = etcd.endpoints,
+                  .job = etcd.job.empty() ? "lockstep" : etcd.job,
+                  .worker = spec.worker,
+                  .workers = spec.workers,
+                  .secret = options.secret,
+                  .tls = options.tls,
+                  .heartbeat_timeout = options.heartbeat_timeout,
+                  .join_timeout = options.join_timeout});
+}
+
 }  // namespace
 
-std::shared_ptr<ControlClient> join(const ClusterSpec& spec, const JoinOptions& options) {
+std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& options) {
+  if (is_etcd_address(spec.control_address)) return join_by_etcd(spec, options);
   const auto joined = std::make_shared<Joined>();
   joined->patience = options.heartbeat_timeout;
   std::string address =

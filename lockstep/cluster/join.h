@@ -1,5 +1,6 @@
-// join: this process becomes a worker of its job. The chief serves the control plane where nobody
-// else does (ClusterSpec::serves_control).
+// join: this process becomes a worker of its job. The members are kept by the control plane, which
+// the chief serves where nobody else does (ClusterSpec::serves_control), or by an etcd, where the
+// spec's control address is one of an etcd (etcd_address.h).
 #pragma once
 
 #include <chrono>
@@ -7,9 +8,9 @@
 #include <string>
 
 #include "lockstep/cluster/cluster_spec.h"
-#include "lockstep/cluster/control/control_client.h"
 #include "lockstep/cluster/control/control_server.h"
 #include "lockstep/cluster/environment.h"
+#include "lockstep/comm/membership.h"
 
 namespace lockstep {
 
@@ -26,7 +27,7 @@ struct JoinOptions {
 
 // Collective: returns when all workers have joined. Destroying the result leaves the job; the chief
 // first waits a moment for the others to leave, so that its end does not look like a failure.
-std::shared_ptr<ControlClient> join(const ClusterSpec& spec, const JoinOptions& options);
+std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& options);
 
 // The job's secret, as `lockstep launch` passes it (LOCKSTEP_SECRET_FD, a descriptor that is read
 // once and closed) or as a file holds it (LOCKSTEP_SECRET_FILE); empty: there is none. UsageError

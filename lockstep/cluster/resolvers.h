@@ -28,10 +28,10 @@ class EnvironmentResolver : public ClusterResolver {
 };
 
 // `lockstep launch`: LOCKSTEP_WORKER (by which it is recognised), LOCKSTEP_WORKERS,
-// LOCKSTEP_CONTROL (host:port), LOCKSTEP_LOCAL_WORKER, LOCKSTEP_LOCAL_WORKERS, LOCKSTEP_CORES (how
-// many), LOCKSTEP_ROLE (chief, worker, evaluator or ps; without it a worker, of which 0 is the
-// chief). The launcher serves the control plane, so that MASTER_ADDR and MASTER_PORT are not read.
-// LOCKSTEP_ROLE=evaluator is enough by itself: an evaluator is outside the job.
+// LOCKSTEP_CONTROL (host:port, or etcd://host:port), LOCKSTEP_LOCAL_WORKER, LOCKSTEP_LOCAL_WORKERS,
+// LOCKSTEP_CORES (how many), LOCKSTEP_ROLE (chief, worker, evaluator or ps; without it a worker, of
+// which 0 is the chief). The launcher serves the control plane, so that MASTER_ADDR and MASTER_PORT
+// are not read. LOCKSTEP_ROLE=evaluator is enough by itself: an evaluator is outside the job.
 class LockstepResolver : public EnvironmentResolver {
  public:
   explicit LockstepResolver(Environment environment = process_environment())

@@ -81,7 +81,7 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
     if (world.devices.empty() && !find_gpus().gpus.empty()) world.devices = {"cuda:0"};
     return std::make_shared<World>(world);
   }
-  const std::shared_ptr<ControlClient> members =
+  const std::shared_ptr<Membership> members =
       join(*spec, {.secret = job_secret(),
                    .heartbeat_timeout = options.heartbeat_timeout,
                    .progress_timeout = options.progress_timeout,

@@ -137,6 +137,27 @@ TEST_F(MultiWorker, UnderMpirunGivesTheLossesOfOne) {
   expect_same(losses_of(json_in(folder_ / "several.json")), one);
 }
 
+TEST_F(MultiWorker, MeetingAtAnEtcdGivesTheLossesOfOne) {
+  if (run_in(folder_, "command -v etcd").code != 0) GTEST_SKIP() << "there is no etcd";
+  const std::vector<double> one = alone();
+  // Ports that were free a moment ago.
+  const auto address = [] {
+    return "127.0.0.1:" + std::to_string(ControlServer(ControlServerOptions{}).port());
+  };
+  const std::string client = address();
+  const std::string peer = address();
+  const std::string etcd = "etcd --data-dir etcd --listen-client-urls http://" + client +
+                           " --advertise-client-urls http://" + client +
+                           " --listen-peer-urls http://" + peer +
+                           " --initial-advertise-peer-urls http://" + peer +
+                           " --initial-cluster default=http://" + peer + " >etcd.log 2>&1 & ";
+  const Ran ran = run_in(folder_, etcd + kProgram + " launch --workers 2 --rendezvous etcd://" +
+                                      client + "/run -- " + kTrain +
+                                      " --json several.json; code=$?; kill %1; exit $code");
+  ASSERT_EQ(ran.code, 0) << ran.text;
+  expect_same(losses_of(json_in(folder_ / "several.json")), one);
+}
+
 // The chief's run is like one worker's: one folder, one record, one checkpoint.
 TEST_F(MultiWorker, WriteOneRunThatOneWorkerGoesOnWith) {
   const Ran whole = run_in(folder_, kSteps + " --epochs 4 --json whole.json");

@@ -1,6 +1,7 @@
 // What `lockstep launch` sets for its workers.
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/address.h"
+#include "lockstep/cluster/etcd/etcd_address.h"
 #include "lockstep/cluster/in_quotes.h"
 #include "lockstep/cluster/resolvers.h"
 #include "lockstep/cluster/resolvers/launched.h"
@@ -54,7 +55,8 @@ std::optional<ClusterSpec> LockstepResolver::resolve() const {
   spec.cores = environment_.find_number("LOCKSTEP_CORES", 1, kMaxWorkers).value_or(0);
   if (role == Role::Evaluator) return spec;
   if (const auto control = environment_.find("LOCKSTEP_CONTROL")) {
-    spec.control_address = parse_address(*control, "LOCKSTEP_CONTROL").text();
+    spec.control_address =
+        is_etcd_address(*control) ? *control : parse_address(*control, "LOCKSTEP_CONTROL").text();
   }
   const bool needed = spec.workers > 1 || role == Role::ParameterServer;
   require(!needed || !spec.control_address.empty(),
