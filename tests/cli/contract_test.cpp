@@ -22,7 +22,8 @@ double sum_of(const nlohmann::json& attribution) {
 
 TEST(Cli, WrongFlagsGetOneLineAndCodeTwo) {
   const Program program;
-  expect_wrong_use(program, "", "train, evaluate, predict, plot, find-lr, bench, plan, devices, launch");
+  expect_wrong_use(program, "",
+                   "train, evaluate, predict, plot, find-lr, bench, plan, devices, launch");
   expect_wrong_use(program, "levitate", "levitate");
   expect_wrong_use(program, "train --frobnicate", "--frobnicate");
   expect_wrong_use(program, "train --epochs many", "--epochs");
