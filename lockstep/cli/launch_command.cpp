@@ -147,10 +147,15 @@ class EtcdControl final : public launch::ControlPlane {
   std::string address_;
 };
 
-std::unique_ptr<launch::ControlPlane> start_control(const std::string& rendezvous,
+std::unique_ptr<launch::ControlPlane> start_control(const LaunchFlags& flags,
                                                     const launch::ControlRequest& request) {
-  if (rendezvous.empty()) return std::make_unique<ServedControl>(request);
-  return std::make_unique<EtcdControl>(rendezvous);
+  if (!flags.rendezvous.empty()) return std::make_unique<EtcdControl>(flags.rendezvous);
+  try {
+    return std::make_unique<ServedControl>(request);
+  } catch (const UsageError& error) {
+    if (flags.bind.empty()) throw;
+    fail<UsageError>("--bind {}: {}", flags.bind, error.what());
+  }
 }
 
 launch::LaunchOptions launch_options(const LaunchFlags& flags) {
@@ -168,8 +173,8 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags) {
                                             : launch::parse_ports(flags.port_range),
           .grace = duration_of("--grace", flags.grace),
           .log_folder = flags.log_dir,
-          .start_control = [where = flags.rendezvous](const launch::ControlRequest& request) {
-            return start_control(where, request);
+          .start_control = [flags](const launch::ControlRequest& request) {
+            return start_control(flags, request);
           }};
 }
 

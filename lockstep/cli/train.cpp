@@ -168,6 +168,14 @@ std::int64_t recorded_samples(const Json& record, const std::filesystem::path& f
   return samples;
 }
 
+// The signal that stopped the workers: that of the first one that got any.
+int agreed_signal(World& world, int own) {
+  for (const std::string& theirs : world.exchange(std::to_string(own))) {
+    if (theirs != "0") return std::stoi(theirs);
+  }
+  return own;
+}
+
 // One call of `lockstep train`.
 class TrainRun {
  public:
@@ -351,8 +359,7 @@ void TrainRun::run() {
 // A signal that arrives when everything is done interrupts nothing.
 Ending TrainRun::ending_of(const History& history) const {
   Ending ending{.signal = history.interrupted ? caught_signal() : 0, .checkpoint = {}};
-  // Another worker was told to stop.
-  if (history.interrupted && ending.signal == 0) ending.signal = SIGTERM;
+  if (history.interrupted) ending.signal = agreed_signal(*impl_of(*strategy_).world, ending.signal);
   if (std::filesystem::exists(folder_.checkpoint())) {
     ending.checkpoint = folder_.checkpoint().string();
   }

@@ -33,16 +33,16 @@ struct PairSpeed {
 
 // What both ends do in a round: the lower worker, the higher one, and whether that one says when it
 // is done.
-struct Round {
+struct ProbeRound {
   void (LinkEnd::*lower)() = nullptr;  // null: nothing but the words
   void (LinkEnd::*higher)() = nullptr;
   bool answered = true;
 };
 
-constexpr Round kPingPong = {};
-constexpr Round kThere = {&LinkEnd::send_block, &LinkEnd::receive_block};
-constexpr Round kBack = {&LinkEnd::receive_block, &LinkEnd::send_block, false};
-constexpr Round kBoth = {&LinkEnd::swap_blocks, &LinkEnd::swap_blocks};
+constexpr ProbeRound kPingPong = {};
+constexpr ProbeRound kThere = {&LinkEnd::send_block, &LinkEnd::receive_block};
+constexpr ProbeRound kBack = {&LinkEnd::receive_block, &LinkEnd::send_block, false};
+constexpr ProbeRound kBoth = {&LinkEnd::swap_blocks, &LinkEnd::swap_blocks};
 
 double middle_of(std::vector<double> values) {
   const auto middle = values.begin() + std::ssize(values) / 2;
@@ -51,7 +51,7 @@ double middle_of(std::vector<double> values) {
 }
 
 // The lower worker's part: the median time of a round.
-double lead(LinkEnd& end, const Round& round, std::int64_t time_ns) {
+double lead(LinkEnd& end, const ProbeRound& round, std::int64_t time_ns) {
   std::vector<double> seconds;
   const std::int64_t begin = now_ns();
   for (int i = 0; i < kWarmUp + kFewestRounds || (i < kMostRounds && now_ns() - begin < time_ns);
@@ -68,7 +68,7 @@ double lead(LinkEnd& end, const Round& round, std::int64_t time_ns) {
 }
 
 // The higher worker's part.
-void follow(LinkEnd& end, const Round& round) {
+void follow(LinkEnd& end, const ProbeRound& round) {
   while (end.receive_word() == kGo) {
     end.expect_word();
     if (round.higher != nullptr) (end.*round.higher)();
@@ -80,7 +80,7 @@ PairSpeed measure(LinkEnd& end, const LinkProbeOptions& options) {
   const std::int64_t time_ns = std::chrono::nanoseconds(options.time_per_pair).count() / kKinds;
   const auto bytes = static_cast<double>(options.block_bytes);
   const double round_trip = lead(end, kPingPong, time_ns);
-  const auto rate = [&](const Round& round, double words_s, double blocks) {
+  const auto rate = [&](const ProbeRound& round, double words_s, double blocks) {
     const double seconds = lead(end, round, time_ns);
     return blocks * bytes / std::max(seconds - words_s, seconds / 2);
   };
@@ -171,7 +171,7 @@ class Prober {
                         : make_wire_end(*wire_, worker == lower ? higher : lower,
                                         options_.block_bytes, options_.timeout);
     if (worker == lower) return measure(*end, options_);
-    for (const Round& round : {kPingPong, kThere, kBack, kBoth}) follow(*end, round);
+    for (const ProbeRound& round : {kPingPong, kThere, kBack, kBoth}) follow(*end, round);
     return {};
   }
 

@@ -86,8 +86,7 @@ void Mailboxes::take(int from) {
 
 // The wire may be writing the mail; what is in it counts once its transfer is over.
 MailKind Mailboxes::peek(const Mail& mail) {
-  auto& kind = const_cast<std::uint32_t&>(reinterpret_cast<const std::uint32_t&>(mail.head.kind));
-  return static_cast<MailKind>(std::atomic_ref(kind).load());
+  return std::atomic_ref(const_cast<MailKind&>(mail.head.kind)).load();
 }
 
 Failure Mailboxes::failure_in(const Mail& mail) {
