@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-[[noreturn]] void fail_without_grpc() {
+[[noreturn]] void fail_without_etcd() {
   fail<UsageError>(
       "this build of Lockstep has no gRPC, over which it talks to etcd: install libgrpc++-dev and "
       "protobuf-compiler-grpc, and build again");
@@ -16,53 +16,53 @@ namespace {
 class EtcdMembership::Impl {};
 
 EtcdMembership::EtcdMembership(EtcdOptions) {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 EtcdMembership::~EtcdMembership() = default;
 int EtcdMembership::worker() const {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 int EtcdMembership::workers() const {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 std::uint64_t EtcdMembership::generation() const {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 Store& EtcdMembership::store() {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 std::string EtcdMembership::address() const {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 void EtcdMembership::on_failure(std::function<void(const Failure&)>) {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 void EtcdMembership::report_failure(const Failure&) {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 std::vector<ControlMember> EtcdMembership::members() const {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 bool EtcdMembership::still_current() {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 bool EtcdMembership::commit(const std::string&, std::string_view) {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 std::optional<std::string> EtcdMembership::committed(const std::string&) {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 bool EtcdMembership::propose(const std::vector<int>&) {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 void EtcdMembership::rejoin(std::chrono::milliseconds) {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 void EtcdMembership::rejoin(const std::vector<int>&, std::chrono::milliseconds) {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 void EtcdMembership::leave() {
-  fail_without_grpc();
+  fail_without_etcd();
 }
 
 }  // namespace lockstep
