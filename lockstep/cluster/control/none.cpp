@@ -62,6 +62,7 @@ Store& ControlClient::store() {
 std::string ControlClient::address() const {
   fail_without_grpc();
 }
+void ControlClient::on_heartbeat(std::function<WorkerProgress()>) {}
 void ControlClient::on_failure(std::function<void(const Failure&)>) {
   fail_without_grpc();
 }
