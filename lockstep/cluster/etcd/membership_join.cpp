@@ -18,7 +18,7 @@ namespace {
 
 // A process that was killed stays a member until its lease ends; etcd may take this much longer.
 constexpr std::chrono::seconds kLateEnd(2);
-constexpr std::chrono::milliseconds kPause(100);
+constexpr std::chrono::milliseconds kJoinPause(100);
 
 std::string in_hex(const std::string& bytes) {
   std::string text;
@@ -43,7 +43,7 @@ void EtcdMembership::Impl::reach_etcd(Time deadline) {
       }
     }
     Lock lock(mutex_);
-    changed_.wait_until(lock, std::min(deadline, Clock::now() + kPause), [&] { return stopping_; });
+    changed_.wait_until(lock, std::min(deadline, Clock::now() + kJoinPause), [&] { return stopping_; });
     if (Clock::now() >= deadline) {
       fail<CommError>(
           "[etcd] no etcd of {} could be reached within {}: {}; is it running, and are "

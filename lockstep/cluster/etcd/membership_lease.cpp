@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kPause(20);
+constexpr std::chrono::milliseconds kLeasePause(20);
 
 std::chrono::steady_clock::duration margin_of(std::chrono::seconds ttl) {
   return std::max<std::chrono::steady_clock::duration>(std::chrono::seconds(1), ttl / 4);
@@ -38,7 +38,7 @@ void EtcdMembership::Impl::lease_loop() {
   bool failing = false;
   while (!stopping_ && !lost_) {
     const Time give_up = renewed_ + ttl_ - margin_of(ttl_);
-    const Time next = failing ? Clock::now() + kPause : renewed_ + Clock::duration(ttl_) / 5;
+    const Time next = failing ? Clock::now() + kLeasePause : renewed_ + Clock::duration(ttl_) / 5;
     changed_.wait_until(lock, std::min(next, give_up), [&] { return stopping_ || lost_; });
     if (stopping_ || lost_) return;
     if (Clock::now() >= give_up) {

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::chrono::milliseconds kPause(20);
+constexpr std::chrono::milliseconds kViewPause(20);
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void EtcdMembership::Impl::watch_loop() {
       // The lease says when to give up.
     }
     lock.lock();
-    changed_.wait_for(lock, kPause, [&] { return stopping_; });
+    changed_.wait_for(lock, kViewPause, [&] { return stopping_; });
   }
 }
 
