@@ -2,8 +2,8 @@
 // they fit. Ranks whose bytes do not fit broadcast them afterwards.
 #include "lockstep/comm/exchange.h"
 
+#include <algorithm>
 #include <array>
-#include <cstring>
 #include <deque>
 
 #include "lockstep/base/error.h"
@@ -38,7 +38,7 @@ std::vector<std::string> exchange(Communicator& comm, std::string_view mine) {
   const auto ranks = static_cast<std::size_t>(comm.size());
   const auto rank = static_cast<std::size_t>(comm.rank());
   Slot own{.bytes = static_cast<std::int64_t>(mine.size())};
-  if (mine.size() <= own.data.size()) std::memcpy(own.data.data(), mine.data(), mine.size());
+  if (mine.size() <= own.data.size()) std::ranges::copy(mine, own.data.begin());
   const std::vector<Slot> slots = gather_slots(comm, own);
 
   std::vector<std::string> all(ranks);
