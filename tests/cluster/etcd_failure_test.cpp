@@ -25,6 +25,7 @@ constexpr int kStoppedItself = 7;
     EtcdMembership member(options);
     Failures failures;
     member.on_failure([&](const Failure& failure) { failures.put(failure); });
+    member.store().set("chief", "is up");
     const Failure failure = failures.wait();
     // Nobody ever loads this.
     bool written = false;
@@ -57,6 +58,7 @@ class EtcdProcess : public EtcdTest {
       members[i] = std::make_unique<EtcdMembership>(options);
       members[i]->on_failure([this, i](const Failure& failure) { failures[i].put(failure); });
     });
+    members[0]->store().get("chief", kHang);
   }
   void spawn_chief(seconds lease, milliseconds heartbeat) {
     std::string filter = "--gtest_filter=" + job_of_test();
