@@ -43,7 +43,8 @@ void EtcdMembership::Impl::reach_etcd(Time deadline) {
       }
     }
     Lock lock(mutex_);
-    changed_.wait_until(lock, std::min(deadline, Clock::now() + kJoinPause), [&] { return stopping_; });
+    changed_.wait_until(lock, std::min(deadline, Clock::now() + kJoinPause),
+                        [&] { return stopping_; });
     if (Clock::now() >= deadline) {
       fail<CommError>(
           "[etcd] no etcd of {} could be reached within {}: {}; is it running, and are "
