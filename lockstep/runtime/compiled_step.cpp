@@ -195,7 +195,7 @@ Tensor CompiledStep::all_rows(Session& session, std::size_t place) const {
   Tensor rows(whole.dtype(), whole.shape().with(0, static_cast<std::int64_t>(bytes / row)));
   std::byte* to = rows.raw();
   for (const std::string& theirs : all) {
-    std::memcpy(to, theirs.data(), theirs.size());
+    if (!theirs.empty()) std::memcpy(to, theirs.data(), theirs.size());
     to += theirs.size();
   }
   return rows;

@@ -237,7 +237,7 @@ void Session::expect_mirrored() {
   for (const std::string& theirs : all) {
     const std::size_t before = digests.size();
     digests.resize(before + theirs.size() / sizeof(std::uint32_t));
-    std::memcpy(digests.data() + before, theirs.data(), theirs.size());
+    if (!theirs.empty()) std::memcpy(digests.data() + before, theirs.data(), theirs.size());
   }
   for (std::size_t i = mirrored.size(); i < digests.size(); ++i) {
     const std::size_t v = i % mirrored.size();

@@ -50,7 +50,7 @@ Tensor decode(DType dtype, std::string_view& bytes) {
   std::vector<std::int64_t> dims;
   for (std::int64_t dim = 0; text >> dim;) dims.push_back(dim);
   Tensor tensor(dtype, Shape(std::move(dims)));
-  std::memcpy(tensor.raw(), bytes.data() + end + 1, tensor.bytes());
+  if (tensor.bytes() > 0) std::memcpy(tensor.raw(), bytes.data() + end + 1, tensor.bytes());
   bytes.remove_prefix(end + 1 + tensor.bytes());
   return tensor;
 }
