@@ -96,7 +96,9 @@ void World::meet(const WorldOptions& options) {
     return;
   }
   require(device(0).kind() == DeviceKind::Cpu,
-          "[strategy] {}: ranks of several workers are on CPUs", device(0).name());
+          "[strategy] {}: GPUs in several processes are not supported yet: name CPU devices, such "
+          "as cpu:0",
+          device(0).name());
   workers_ = links_->workers();
   worker_ = links_->worker();
   std::vector<std::string> workers;
