@@ -52,14 +52,6 @@ std::vector<Element> BatchDistributor::take(int count) {
   return elements;
 }
 
-Element BatchDistributor::without_rows() const {
-  Element element;
-  for (const ElementSpec& part : spec_) {
-    element.push_back(Tensor(part.dtype, part.shape.with(0, 0)));
-  }
-  return element;
-}
-
 std::optional<std::vector<PerReplica>> BatchDistributor::next() {
   World& world = world_of(strategy_);
   std::vector<Element> elements;
@@ -82,7 +74,8 @@ std::optional<std::vector<PerReplica>> BatchDistributor::next() {
       }
     }
   } else {
-    while (std::ssize(elements) < world.local_size()) elements.push_back(without_rows());
+    while (std::ssize(elements) < world.local_size())
+      elements.push_back(element_without_rows(spec_));
     for (const Element& element : elements) {
       for (std::size_t p = 0; p < parts_; ++p) dealt[p].push_back(element[p]);
     }

@@ -31,7 +31,6 @@ class BatchDistributor {
  private:
   void expect_parts(const Element& element) const;
   std::vector<Element> take(int count);
-  Element without_rows() const;
 
   Strategy strategy_;  // whose devices' memory the iterator uses
   Deal deal_;

@@ -5,6 +5,15 @@
 
 namespace lockstep {
 
+// What a worker whose samples are used up goes on with while others still have some.
+inline Element element_without_rows(const std::vector<ElementSpec>& spec) {
+  Element element;
+  for (const ElementSpec& part : spec) {
+    element.push_back(Tensor(part.dtype, part.shape.with(0, 0)));
+  }
+  return element;
+}
+
 struct WorkerBatches {
   Dataset batches;
   // Whether each batch holds only the rows of this worker; otherwise those of all workers, who then
@@ -13,14 +22,7 @@ struct WorkerBatches {
   // What this worker's iterators read; none: everything.
   std::optional<WorkerShare> share = {};
 
-  // What a worker whose samples are used up goes on with while others still have some.
-  Element without_rows() const {
-    Element element;
-    for (const ElementSpec& part : batches.element_spec()) {
-      element.push_back(Tensor(part.dtype, part.shape.with(0, 0)));
-    }
-    return element;
-  }
+  Element without_rows() const { return element_without_rows(batches.element_spec()); }
 };
 
 }  // namespace lockstep
