@@ -2,10 +2,12 @@
 // others. The cluster room has implementations; the runtime uses them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/failure.h"
 #include "lockstep/comm/store.h"
 
@@ -17,6 +19,10 @@ struct WorkerProgress {
   bool waiting = false;       // for other workers
   std::string activity = {};  // "step 12"; "planning", "validating" and "saving" may take long
 };
+
+// What the others do when a worker has failed. Stop: all end with an error. Restart: it is started
+// again under its number, by whoever started it, and all go on. Shrink: the others go on.
+enum class OnFailure { Stop, Restart, Shrink };
 
 class Membership {
  public:
@@ -40,6 +46,15 @@ class Membership {
   virtual void on_heartbeat(std::function<WorkerProgress()> /*f*/) {}
   // Tells all workers that this one has failed. Does not wait for them.
   virtual void report_failure(const Failure& failure) = 0;
+
+  virtual OnFailure policy() const { return OnFailure::Stop; }
+  // Whether the job goes on in a next generation after the failure that on_failure has told.
+  virtual bool goes_on() const { return false; }
+  // Waits for the next generation and is a member of it: all of the above is then about that one.
+  // CommError after the timeout, or where it has no place for this worker.
+  virtual void rejoin(std::chrono::milliseconds /*timeout*/) {
+    fail<CommError>("[membership] there is no generation after this one");
+  }
 };
 
 }  // namespace lockstep

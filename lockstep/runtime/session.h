@@ -70,6 +70,14 @@ class Session {
   // some ranks may have made more of the update than others.
   void resync();
 
+  // By rank of the world, the parts that get() adds up.
+  std::vector<Tensor> get_parts(const VariableRef& variable);
+  // Gives every rank the part that it had; there must be as many as ranks.
+  void set_parts(const VariableRef& variable, std::span<const Tensor> parts);
+  // Drops all variables and what was agreed with other ranks, as in a new session. What was
+  // compiled must be gone.
+  void clear();
+
   // Calls f(local rank) on the thread of every local rank, and records what each did besides.
   template <class F>
   void run(F&& f) {
