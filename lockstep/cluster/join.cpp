@@ -91,6 +91,7 @@ std::shared_ptr<Membership> join_by_etcd(const ClusterSpec& spec, const JoinOpti
                   .secret = options.secret,
                   .tls = options.tls,
                   .heartbeat_timeout = options.heartbeat_timeout,
+                  .on_failure = options.on_failure,
                   .join_timeout = options.join_timeout});
 }
 

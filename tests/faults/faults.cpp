@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -10,8 +12,6 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
-
-#include "hosts/process.h"
 
 namespace lockstep::faults {
 namespace {
@@ -75,11 +75,15 @@ std::string name_of(Kind kind) {
 }
 
 std::string Case::text() const {
-  return fmt::format("{} of worker {} of {} after step {} + {:.2f}, policy {}", name_of(kind),
-                     worker, workers, step, delay, policy);
+  return fmt::format("{} of worker {} of {} after step {} + {:.2f}, policy {}{}", name_of(kind),
+                     worker, workers, step, delay, policy, etcd ? ", etcd" : "");
 }
 
-Case case_of(std::uint64_t seed) {
+bool has_etcd() {
+  return access("/usr/bin/etcd", X_OK) == 0;
+}
+
+Case case_of(std::uint64_t seed, bool with_etcd) {
   std::mt19937_64 random(seed);
   const auto pick = [&](int count) {
     return static_cast<int>(random() % static_cast<unsigned>(count));
@@ -94,6 +98,9 @@ Case case_of(std::uint64_t seed) {
   what.worker = pick(what.workers);
   what.step = 1 + pick(kSteps - 2);
   what.delay = static_cast<double>(pick(1000)) / 500;
+  what.etcd = pick(3) == 0 && with_etcd;
+  // A launcher that does not serve the members sees processes end, and nothing else.
+  if (what.etcd && what.kind != Kind::Pause) what.kind = Kind::Kill;
   return what;
 }
 
@@ -107,7 +114,7 @@ std::string expected(const Case& what) {
 }
 
 Jobs::Result Jobs::launch(const Case* what, int workers, const std::string& resume,
-                          const std::filesystem::path& folder) const {
+                          const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   std::map<std::string, std::string> environment = {{"OMP_WAIT_POLICY", "passive"}};
   for (const char* name : {"ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"}) {
@@ -118,13 +125,18 @@ Jobs::Result Jobs::launch(const Case* what, int workers, const std::string& resu
         fmt::format("{} {} {} {}", what->worker, name_of(what->kind), what->step, what->delay);
   }
   const Clock::time_point begin = Clock::now();
-  Process job(
-      {.command = {LOCKSTEP_BINARY_DIR "/bin/lockstep", "launch", "--workers",
-                   std::to_string(workers), "--on-failure", what != nullptr ? what->policy : "stop",
-                   "--heartbeat-timeout", "500ms", "--grace", "20s", "--",
-                   LOCKSTEP_BINARY_DIR "/bin/faults_worker", folder.string(), resume},
-       .environment = environment,
-       .folder = folder.string()});
+  std::vector<std::string> command = {LOCKSTEP_BINARY_DIR "/bin/lockstep", "launch"};
+  const auto add = [&](std::initializer_list<std::string> words) {
+    command.insert(command.end(), words);
+  };
+  add({"--workers", std::to_string(workers)});
+  add({"--on-failure", what != nullptr ? what->policy : "stop", "--grace", "20s"});
+  add({"--heartbeat-timeout", "500ms"});
+  if (what != nullptr && what->etcd) {
+    add({"--rendezvous", fmt::format("etcd://{}/{}", etcd(), folder.filename().string())});
+  }
+  add({"--", LOCKSTEP_BINARY_DIR "/bin/faults_worker", folder.string(), resume});
+  Process job({.command = command, .environment = environment, .folder = folder.string()});
   Result result{.code = job.await_end(kGuard).value_or(-1), .text = job.text()};
   result.seconds = seconds_since(begin);
   for (int w = 0; w < workers; ++w) {
@@ -132,6 +144,24 @@ Jobs::Result Jobs::launch(const Case* what, int workers, const std::string& resu
     if (!text.empty()) result.results.push_back(std::move(text));
   }
   return result;
+}
+
+std::string Jobs::etcd() {
+  for (int port = 23790 + getpid() % 20000; etcd_ == nullptr; port += 2) {
+    const std::string client = fmt::format("http://127.0.0.1:{}", port);
+    const std::string peer = fmt::format("http://127.0.0.1:{}", port + 1);
+    auto started = std::make_unique<Process>(ProcessOptions{
+        .command = {"/usr/bin/etcd", "--data-dir", (folder_ / "etcd").string(), "--unsafe-no-fsync",
+                    "--listen-client-urls", client, "--advertise-client-urls", client,
+                    "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                    "--initial-cluster", "default=" + peer},
+        .environment = {},
+        .folder = folder_.path()});
+    if (!started->await_text("ready to serve client requests", kGuard)) continue;
+    etcd_ = std::move(started);
+    etcd_address_ = client.substr(7);
+  }
+  return etcd_address_;
 }
 
 std::string Jobs::undisturbed(int workers) {

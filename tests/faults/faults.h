@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "hosts/process.h"
 #include "temporary_folder.h"
 
 namespace lockstep::faults {
@@ -22,6 +24,7 @@ std::string name_of(Kind kind);
 struct Case {
   Kind kind = Kind::Kill;
   std::string policy = "restart";  // of `lockstep launch --on-failure`
+  bool etcd = false;               // the members are kept by an etcd, not by the launcher
   int workers = 3;
   int worker = 1;      // that it happens to
   int step = 1;        // after this step …
@@ -29,8 +32,9 @@ struct Case {
   std::string text() const;
 };
 
-// The case that a seed means.
-Case case_of(std::uint64_t seed);
+// The case that a seed means. Without `with_etcd`, none has one.
+Case case_of(std::uint64_t seed, bool with_etcd);
+bool has_etcd();
 
 // What must come of it, in words: "goes on: 3 workers, the weights of an undisturbed run".
 std::string expected(const Case& what);
@@ -54,13 +58,18 @@ class Jobs {
     double seconds = 0;
   };
   Result launch(const Case* what, int workers, const std::string& resume,
-                const std::filesystem::path& folder) const;
+                const std::filesystem::path& folder);
   // The weights, and the losses, of a job without a fault: from the beginning, or from a step of it
   // on fewer workers.
   std::string undisturbed(int workers);
   std::string from_step(int workers, int left, std::int64_t step);
 
+  // Starts an etcd; its address.
+  std::string etcd();
+
   TemporaryFolder folder_;
+  std::unique_ptr<Process> etcd_;
+  std::string etcd_address_;
   int jobs_ = 0;
   std::map<std::string, std::string> known_;
 };

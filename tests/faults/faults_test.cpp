@@ -16,7 +16,7 @@ TEST_P(AtRandomMoments, FaultsHaveTheOutcomeThatTheTableSays) {
   Jobs jobs;
   for (int i = 0; i < 10; ++i) {
     const auto seed = static_cast<std::uint64_t>(1000 + 10 * GetParam() + i);
-    const Case what = case_of(seed);
+    const Case what = case_of(seed, has_etcd());
     EXPECT_EQ(jobs.run(what).wrong, "") << "seed " << seed << ", " << what.text();
   }
 }

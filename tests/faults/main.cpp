@@ -27,10 +27,10 @@ int main(int count, char** arguments) {
   Jobs jobs;
   int wrong = 0;
   for (std::uint64_t i = 0; i < cases; ++i) {
-    const Case what = case_of(seed + i);
+    const Case what = case_of(seed + i, has_etcd());
     const Outcome outcome = jobs.run(what);
-    Row& row =
-        rows[fmt::format("| {} | {} | {} |", name_of(what.kind), what.policy, expected(what))];
+    Row& row = rows[fmt::format("| {} | {} | {} | {} |", name_of(what.kind),
+                                what.etcd ? "etcd" : "launcher", what.policy, expected(what))];
     ++row.cases;
     if (outcome.seconds_lost > 0) row.lost.push_back(outcome.seconds_lost);
     std::fprintf(stderr, "%4llu of %llu: seed %llu, %s: %s (%.1f s)\n",
@@ -42,8 +42,9 @@ int main(int count, char** arguments) {
     ++wrong;
   }
   fmt::print(
-      "| fault | policy | what must come of it | cases | wrong | s lost, median | most |\n"
-      "|---|---|---|---|---|---|---|\n");
+      "| fault | members kept by | policy | what must come of it | cases | wrong | s lost, median "
+      "| most |\n"
+      "|---|---|---|---|---|---|---|---|\n");
   for (auto& [name, row] : rows) {
     std::ranges::sort(row.lost);
     const bool any = !row.lost.empty();

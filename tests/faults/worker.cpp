@@ -8,6 +8,7 @@
 // many steps and `delay` times the duration of a step.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -24,6 +25,7 @@
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/error.h"
+#include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/graph/ops/reduce.h"
 #include "lockstep/graph/ops/shape.h"
 #include "lockstep/lockstep.h"
@@ -120,13 +122,23 @@ Dataset samples() {
   return Dataset::from_tensor_slices({x, y}).shuffle({.buffer = kSamples, .seed = 7}).batch(kBatch);
 }
 
+// One core for every worker, however many there are: sums within a worker depend on their number.
+void keep_to_one_core(int worker) {
+  const std::vector<int> cores = available_cores();
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cores[static_cast<std::size_t>(worker) % cores.size()], &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
 void run(const std::filesystem::path& folder, const std::string& resume) {
   const char* const seat = std::getenv("LOCKSTEP_WORKER");
+  keep_to_one_core(std::stoi(seat));
   Fault fault = fault_of_environment();
   if (seat == nullptr || std::to_string(fault.worker) != seat) fault.worker = -1;
 
   std::ofstream(folder / fmt::format("pid-{}", seat)) << getpid();
-  MultiWorkerMirroredStrategy strategy;
+  MultiWorkerMirroredStrategy strategy({.heartbeat_timeout = std::chrono::milliseconds(500)});
   Sequential model({Conv2D({.filters = 4, .kernel_size = 3}),
                     BatchNormalization({.synchronized = true}), Activation("relu"), Flatten(),
                     Dropout({.rate = 0.2}), Dense({.units = kSamples})});

@@ -81,6 +81,12 @@ void ControlClient::announce(const std::string&) {
 void ControlClient::progress(std::uint64_t, bool) {
   fail_without_grpc();
 }
+OnFailure ControlClient::policy() const {
+  fail_without_grpc();
+}
+bool ControlClient::goes_on() const {
+  fail_without_grpc();
+}
 void ControlClient::rejoin(std::chrono::milliseconds) {
   fail_without_grpc();
 }

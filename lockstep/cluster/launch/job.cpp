@@ -370,6 +370,7 @@ void Job::heard(const ControlReport& report) {
       }
     } else if (first && report.running) {
       failed_first(known ? report.worker : -1, fmt::format("{}: {}", who, report.message), 1);
+      if (known) workers_[number]->kill();  // it would not hear anything else
     }
   }
   if (!known || part.joined || !part.undecided) return;
