@@ -82,6 +82,10 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
   // and `accept` may throw to reject it.
   std::optional<Progress> load(const std::filesystem::path& file, LoadPurpose purpose,
                                const std::function<void(const Progress&)>& accept = {});
+  // The same for contents that are already in memory; `file` names them in messages.
+  std::optional<Progress> apply(const TensorFile& contents, const std::filesystem::path& file,
+                                LoadPurpose purpose,
+                                const std::function<void(const Progress&)>& accept = {});
 };
 
 ModelImpl& impl_of(const Model& model);

@@ -46,7 +46,13 @@ TensorFile ModelImpl::gather(const NamedVariables& variables, const char* kind) 
 std::optional<Progress> ModelImpl::load(const std::filesystem::path& file, LoadPurpose purpose,
                                         const std::function<void(const Progress&)>& accept) {
   expect_built("load");
-  const TensorFile contents = load_tensors(file);
+  return apply(load_tensors(file), file, purpose, accept);
+}
+
+std::optional<Progress> ModelImpl::apply(const TensorFile& contents,
+                                         const std::filesystem::path& file, LoadPurpose purpose,
+                                         const std::function<void(const Progress&)>& accept) {
+  expect_built("load");
   expect_checkpoint(contents, file);
   const std::optional<Progress> where = read_progress(contents, file);
   const std::int64_t step = read_integer(contents.metadata, "step", file).value_or(0);
