@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/comm/failure.h"
 #include "lockstep/comm/store.h"
@@ -40,6 +42,14 @@ class Membership {
   virtual void on_heartbeat(std::function<WorkerProgress()> /*f*/) {}
   // Tells all workers that this one has failed. Does not wait for them.
   virtual void report_failure(const Failure& failure) = 0;
+
+  // For what a worker that was taken for dead must not do: true if it still is a member of the
+  // newest generation, false if it is not. Where committed() can tell, `value` is recorded in the
+  // same step. CommError where nobody answers. From any thread.
+  virtual bool commit(const std::string& /*key*/, std::string_view /*value*/) { return true; }
+  // What was committed last under a key, by this job or an earlier one. Nothing where there is no
+  // record, or no place that outlives the job to keep it in.
+  virtual std::optional<std::string> committed(const std::string& /*key*/) { return std::nullopt; }
 };
 
 }  // namespace lockstep

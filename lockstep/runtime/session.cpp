@@ -174,6 +174,11 @@ Tensor Session::get(const VariableRef& variable) {
   return value;
 }
 
+bool Session::asks_others(const Variable& variable) const {
+  return !has(variable) || states_.front()->is_sharded(variable) ||
+         variable.placement.on(kDataAxis).is_local();
+}
+
 // Every rank's slice, at its place in the row-major value.
 Tensor Session::gather(const Variable& variable) {
   std::string mine;

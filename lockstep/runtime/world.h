@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,6 +70,12 @@ class World {
   // What connects the workers: "shared memory"; empty where one is alone.
   std::string transport() const { return links_ != nullptr ? links_->transport() : ""; }
   bool chief() const { return worker_ == 0; }
+  // Of a job whose workers hear of one another; null otherwise.
+  const std::shared_ptr<Membership>& membership() const { return membership_; }
+  // Of the members: 1 where there is no membership.
+  std::uint64_t generation() const {
+    return membership_ == nullptr ? 1 : membership_->generation();
+  }
 
   // Whether ranks have threads of their own, apart from what the caller does.
   bool threaded() const { return threaded_; }
@@ -93,6 +100,11 @@ class World {
   // Calls f on every worker; all get what each returned, by worker. An exception of one reaches all
   // and names the worker. Collective.
   std::vector<std::string> gather(const std::function<std::string()>& f);
+  // The same for another thread than the one that trains, one call at a time, while that one goes
+  // on; a worker may take as long as it needs. open_background() comes first: collective, and by
+  // the thread that trains.
+  void open_background();
+  std::vector<std::string> gather_in_background(const std::function<std::string()>& f);
   // For the others to know while they wait for this worker: the step that it is in.
   void set_step(std::int64_t step) { step_ = step; }
 
@@ -138,6 +150,7 @@ class World {
   void add_devices(RankDevices made);
   void meet(const WorldOptions& options);
   void add_groups(const WorldOptions& options);
+  std::unique_ptr<Group> make_control(std::chrono::milliseconds timeout);
   void start_threads();
   std::vector<std::string> run_job(Job job, std::span<Track* const> tracks,
                                    const std::function<std::string()>& tell);
@@ -174,6 +187,9 @@ class World {
   std::atomic<const char*> activity_ = nullptr;  // what it does besides steps
   std::string agreed_;              // the message of the last error that all workers threw
   std::unique_ptr<Group> control_;  // a rank per worker; none where one is alone
+  std::mutex background_mutex_;
+  std::unique_ptr<Group> background_;  // the same for gather_in_background, once it is open
+  std::optional<Failure> failed_;      // the first failure that this worker has heard of
   std::vector<std::unique_ptr<Group>> groups_;  // one per stream
   BucketSizes buckets_;
   std::once_flag buckets_known_;

@@ -42,6 +42,7 @@ History FitRun::run() {
     return run_epochs();
   } catch (...) {
     session_.world().report(std::current_exception());
+    impl_.writer.drain();  // its checkpoint is on disk before the caller hears of the error
     throw;
   }
 }
@@ -65,6 +66,7 @@ History FitRun::run_epochs() {
     run_epoch(at_.epoch);
   }
   for_callbacks([&](Callback& callback) { callback.on_train_end(model_); });
+  impl_.finish_writing();
   close_pass();
 
   start_.reset();  // in case there was no step

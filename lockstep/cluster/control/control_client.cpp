@@ -146,6 +146,14 @@ void ControlClient::on_failure(std::function<void(const Failure&)> f) {
 void ControlClient::report_failure(const Failure& failure) {
   impl_->report_failure(failure);
 }
+bool ControlClient::commit(const std::string& key, std::string_view value) {
+  try {
+    impl_->set("commit/" + key, value);
+    return true;
+  } catch (const CommError&) {  // refused, or cut off from the server, which has noticed it, too
+    return false;
+  }
+}
 void ControlClient::barrier(const std::string& name, std::chrono::milliseconds timeout) {
   impl_->barrier(name, timeout);
 }

@@ -59,6 +59,8 @@ class ControlClient final : public Membership {
   void on_failure(std::function<void(const Failure&)> f) override;
   void on_heartbeat(std::function<WorkerProgress()> f) override;
   void report_failure(const Failure& failure) override;
+  // The server answers for the generation that this worker is in. It keeps no record.
+  bool commit(const std::string& key, std::string_view value) override;
 
   std::vector<ControlMember> members() const;
   // Returns when all workers have called it with this name. CommError, naming those that are
