@@ -367,6 +367,11 @@ std::vector<CallbackRef> TrainRun::callbacks() {
                                          .save_best_only = true}));
   }
   ModelCheckpointOptions last{.path = escape_braces(folder_.checkpoint().string())};
+  if (options_.keep > 0) {
+    last.path = escape_braces((folder_.path() / "checkpoint-").string()) + "{step}.safetensors";
+    last.keep = options_.keep;
+    last.latest = folder_.checkpoint().string();
+  }
   set_interval(last, options_.checkpoint_every);
   callbacks.push_back(ModelCheckpoint(last));
   return callbacks;

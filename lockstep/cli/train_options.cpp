@@ -14,6 +14,8 @@
 namespace lockstep::cli {
 namespace {
 
+constexpr std::int64_t kMostKept = 1'000'000;
+
 constexpr std::array kPlacementFlags = {"--devices", "--cores", "--replicas", "--strategy"};
 
 template <class T>
@@ -63,6 +65,7 @@ std::vector<Setting> make_settings() {
       setting("--early-stopping", MayChange, &Options::early_stopping),
       setting("--checkpoint-every", MayChange, &Options::checkpoint_every),
       setting("--copy-every", MayChange, &Options::copy_every),
+      setting("--keep", MayChange, &Options::keep),
       setting("--on-nan", MayChange, &Options::on_nan),
       setting("--epochs", MayChange, &Options::epochs),
       setting("--steps", MayChange, &Options::steps),
@@ -96,6 +99,7 @@ void expect_sane(const TrainOptions& options, const std::string& run) {
   expect("global_batch", static_cast<double>(options.batch.global), 0,
          kMostSamples * kMostReplicas);
   expect("copy_every", static_cast<double>(options.copy_every), 0, kMostStepsOfAnEpoch);
+  expect("keep", static_cast<double>(options.keep), 0, kMostKept);
   expect("cores", options.placement.cores, 0, kMostCores);
   expect("scaled_for", options.scaled_for, 0, kMostReplicas);
   expect("learning_rate", options.learning_rate.value_or(0), 0, kMostRate);
@@ -210,6 +214,9 @@ void add_train_flags(Command app,
                  "of workers that go on after a failure: steps between two copies of the state, "
                  "which each keeps in its memory (as often as costs 1% of the time)")
       .check(whole_number(1, kMostStepsOfAnEpoch));
+  app.add_option("--keep", options->keep,
+                 "keep this many of the newest checkpoints, as checkpoint-<step>.safetensors")
+      .check(whole_number(1, kMostKept));
   app.add_option("--seed", options->seed, "seed of weights, shuffling and dropout")
       .capture_default_str()
       .check(seed_number());

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/failure.h"
@@ -55,6 +57,13 @@ class Membership {
   virtual void rejoin(std::chrono::milliseconds /*timeout*/) {
     fail<CommError>("[membership] there is no generation after this one");
   }
+  // For what a worker that was taken for dead must not do: true if it still is a member of the
+  // newest generation, false if it is not. Where committed() can tell, `value` is recorded in the
+  // same step. CommError where nobody answers. From any thread.
+  virtual bool commit(const std::string& /*key*/, std::string_view /*value*/) { return true; }
+  // What was committed last under a key, by this job or an earlier one. Nothing where there is no
+  // record, or no place that outlives the job to keep it in.
+  virtual std::optional<std::string> committed(const std::string& /*key*/) { return std::nullopt; }
 };
 
 }  // namespace lockstep

@@ -197,6 +197,11 @@ void Session::clear() {
   step = 0;
 }
 
+bool Session::asks_others(const Variable& variable) const {
+  return !has(variable) || states_.front()->is_sharded(variable) ||
+         variable.placement.on(kDataAxis).is_local();
+}
+
 // Every rank's slice, at its place in the row-major value.
 Tensor Session::gather(const Variable& variable) {
   std::string mine;

@@ -61,6 +61,8 @@ class Session {
   // others have zeros.
   void set(const VariableRef& variable, const Tensor& value);
   bool has(const Variable& variable) const { return states_.front()->has(variable); }
+  // Whether get() is collective: it adds the variable, or asks the other workers for their parts.
+  bool asks_others(const Variable& variable) const;
   // Takes over values that another session has.
   void take(Session& other, std::span<const VariableRef> variables);
   // InternalError, naming the variable and the ranks, where a mirrored variable does not have the

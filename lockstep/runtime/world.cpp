@@ -45,6 +45,31 @@ T await_change(const std::atomic<T>& counter, T seen, std::int64_t spin_ns) {
   return counter;
 }
 
+// What f returns, for take_failure: a byte that says whether it failed, then the result, or the
+// kind of its error and the text.
+std::string answer_of(int worker, const std::function<std::string()>& f) {
+  try {
+    return "+" + f();
+  } catch (...) {
+    const Failure failure = failure_of(worker, std::current_exception());
+    return fmt::format("-{}{}", static_cast<char>(failure.kind), failure.message);
+  }
+}
+
+// The failure of the first worker that has failed. Otherwise the answers become the results.
+std::optional<Failure> take_failure(std::vector<std::string>& all) {
+  for (std::size_t w = 0; w < all.size(); ++w) {
+    const bool good = all[w].front() == '+';
+    all[w].erase(0, 1);
+    if (good) continue;
+    const auto kind = static_cast<FailureKind>(all[w][0]);
+    std::string message = all[w].substr(1);
+    if (w > 0) message = fmt::format("[worker {}] {}", w, message);
+    return Failure{.rank = static_cast<int>(w), .kind = kind, .message = std::move(message)};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 World::World(const WorldOptions& options)
@@ -115,13 +140,7 @@ void World::meet() {
           device(0).name());
   workers_ = links_->workers();
   worker_ = links_->worker();
-  std::vector<std::string> workers;
-  for (int w = 0; w < workers_; ++w) workers.push_back(fmt::format("worker {}", w));
-  keep(links_->make_group(
-           {.names = workers,
-            .ranks_of_worker = std::vector<int>(static_cast<std::size_t>(workers_), 1),
-            .timeout = timeout_}),
-       control_);
+  keep(make_control(timeout_), control_);
   std::vector<std::string> all =
       exchange(fmt::format("{}\n{}{}", fmt::join(local_names(), "\n"), kNote, note_));
   std::vector<int> ranks;
@@ -144,6 +163,15 @@ void World::meet() {
 void World::set_ranks_of_workers(std::vector<int> ranks) {
   const std::lock_guard lock(groups_mutex_);
   ranks_of_worker_ = std::move(ranks);
+}
+
+std::unique_ptr<Group> World::make_control(std::chrono::milliseconds timeout) {
+  std::vector<std::string> workers;
+  for (int w = 0; w < workers_; ++w) workers.push_back(fmt::format("worker {}", w));
+  return links_->make_group(
+      {.names = workers,
+       .ranks_of_worker = std::vector<int>(static_cast<std::size_t>(workers_), 1),
+       .timeout = timeout});
 }
 
 void World::add_groups() {
@@ -239,25 +267,22 @@ void World::on_chief(const std::function<void()>& f) {
 
 std::vector<std::string> World::gather(const std::function<std::string()>& f) {
   if (workers() == 1) return {f()};
-  // A byte that says whether it failed, then what f returned, or the kind of its error and the
-  // text.
-  std::string mine;
-  try {
-    mine = "+" + f();
-  } catch (...) {
-    const Failure failure = failure_of(worker(), std::current_exception());
-    mine = fmt::format("-{}{}", static_cast<char>(failure.kind), failure.message);
-  }
-  std::vector<std::string> all = exchange(mine);
-  for (std::size_t w = 0; w < all.size(); ++w) {
-    const bool good = all[w].front() == '+';
-    all[w].erase(0, 1);
-    if (good) continue;
-    const auto kind = static_cast<FailureKind>(all[w][0]);
-    std::string message = all[w].substr(1);
-    if (w > 0) message = fmt::format("[worker {}] {}", w, message);
-    throw_agreed({.rank = static_cast<int>(w), .kind = kind, .message = std::move(message)});
-  }
+  std::vector<std::string> all = exchange(answer_of(worker(), f));
+  if (const auto failure = take_failure(all)) throw_agreed(*failure);
+  return all;
+}
+
+void World::open_background() {
+  if (workers() == 1 || background_ != nullptr) return;
+  keep(make_control(std::chrono::hours(24 * 7)), background_);
+}
+
+std::vector<std::string> World::gather_in_background(const std::function<std::string()>& f) {
+  if (workers() == 1) return {f()};
+  ensure(background_ != nullptr, "[world] the background is not open");
+  std::vector<std::string> all =
+      lockstep::exchange(background_->rank(worker_), answer_of(worker(), f));
+  if (const auto failure = take_failure(all)) throw_failure(*failure);
   return all;
 }
 

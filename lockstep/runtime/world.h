@@ -73,6 +73,12 @@ class World {
   // What connects the workers: "shared memory"; empty where one is alone.
   std::string transport() const { return links_ != nullptr ? links_->transport() : ""; }
   bool chief() const { return worker_ == 0; }
+  // Of a job whose workers hear of one another; null otherwise.
+  const std::shared_ptr<Membership>& membership() const { return membership_; }
+  // Of the members: 1 where there is no membership.
+  std::uint64_t generation() const {
+    return membership_ == nullptr ? 1 : membership_->generation();
+  }
 
   // Whether ranks have threads of their own, apart from what the caller does.
   bool threaded() const { return threaded_; }
@@ -97,16 +103,17 @@ class World {
   // Calls f on every worker; all get what each returned, by worker. An exception of one reaches all
   // and names the worker. Collective.
   std::vector<std::string> gather(const std::function<std::string()>& f);
+  // The same for another thread than the one that trains, one call at a time, while that one goes
+  // on; a worker may take as long as it needs. open_background() comes first: collective, and by
+  // the thread that trains.
+  void open_background();
+  std::vector<std::string> gather_in_background(const std::function<std::string()>& f);
   // For the others to know while they wait for this worker: the step that it is in.
   void set_step(std::int64_t step) { step_ = step; }
 
   // Whether the job goes on when a worker has failed.
   bool survives() const {
     return make_links_ && membership_ != nullptr && membership_->policy() != OnFailure::Stop;
-  }
-  // Which generation of its workers a job is in, from 1.
-  std::uint64_t generation() const {
-    return membership_ == nullptr ? 1 : membership_->generation();
   }
   // Whether an exception came from the failure of another worker without which the job goes on: a
   // world is then of no use until it is renewed. Waits for the membership to hear of the failure.
@@ -173,6 +180,7 @@ class World {
   void add_groups();
   // Keeps a new group, which a failure that was heard of meanwhile aborts.
   void keep(std::unique_ptr<Group> group, std::unique_ptr<Group>& place);
+  std::unique_ptr<Group> make_control(std::chrono::milliseconds timeout);
   void start_threads();
   void unsubscribe();
   std::vector<std::string> run_job(Job job, std::span<Track* const> tracks,
@@ -218,8 +226,9 @@ class World {
   // Guards the next ones: the membership's threads abort groups and ask whether they wait.
   mutable std::mutex groups_mutex_;
   std::condition_variable failed_;
-  std::optional<Failure> failure_;              // of another worker, which ended this generation
-  std::unique_ptr<Group> control_;              // a rank per worker; none where one is alone
+  std::optional<Failure> failure_;     // of another worker, which ended this generation
+  std::unique_ptr<Group> control_;     // a rank per worker; none where one is alone
+  std::unique_ptr<Group> background_;  // the same for gather_in_background, once it is open
   std::vector<std::unique_ptr<Group>> groups_;  // one per stream
   std::vector<int> ranks_of_worker_;            // how many each has, where there are several
   BucketSizes asked_buckets_;

@@ -64,6 +64,7 @@ void World::abort_all(const Failure& failure) {
   failure_ = failure;
   failed_.notify_all();
   if (control_ != nullptr) control_->abort(failure);
+  if (background_ != nullptr) background_->abort(failure);
   int first = 0;  // rank of the worker that failed
   for (int w = 0; w < failure.rank && w < std::ssize(ranks_of_worker_); ++w) {
     first += ranks_of_worker_[static_cast<std::size_t>(w)];
@@ -92,14 +93,17 @@ std::string World::cause() const {
 
 void World::renew() {
   std::unique_ptr<Group> control;
+  std::unique_ptr<Group> background;
   std::vector<std::unique_ptr<Group>> groups;
   {
     const std::lock_guard lock(groups_mutex_);
     control = std::move(control_);
+    background = std::move(background_);
     groups = std::exchange(groups_, {});
     failure_.reset();
   }
   control.reset();
+  background.reset();
   groups.clear();
   links_.reset();
   buckets_.reset();

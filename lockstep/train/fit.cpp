@@ -43,8 +43,10 @@ std::optional<History> FitRun::run() {
     return run_epochs();
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
-    if (session_.world().goes_on_after(error)) return std::nullopt;
-    session_.world().report(error);
+    const bool goes_on = session_.world().goes_on_after(error);
+    if (!goes_on) session_.world().report(error);
+    impl_.writer.drain();  // its checkpoint is on disk before the caller hears of the error
+    if (goes_on) return std::nullopt;
     throw;
   }
 }
@@ -72,6 +74,7 @@ History FitRun::run_epochs() {
     run_epoch(at_.epoch);
   }
   for_callbacks([&](Callback& callback) { callback.on_train_end(model_); });
+  impl_.finish_writing();
   close_pass();
 
   start_.reset();  // in case there was no step

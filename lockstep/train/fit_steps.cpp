@@ -101,6 +101,7 @@ void FitRun::end_pass() {
 
 std::optional<FitRun::Turn> FitRun::next_turn() {
   if (session_.world().workers() > 1) return agree_on_turn();
+  impl_.writer.check();
   if (impl_.stopping || interrupted()) return std::nullopt;
   if (steps_done()) return Turn{};
   for (;;) {

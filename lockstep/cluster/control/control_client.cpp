@@ -152,6 +152,14 @@ OnFailure ControlClient::policy() const {
 bool ControlClient::goes_on() const {
   return impl_->read([](const Impl& impl) { return impl.goes_on; });
 }
+bool ControlClient::commit(const std::string& key, std::string_view value) {
+  try {
+    impl_->set("commit/" + key, value);
+    return true;
+  } catch (const CommError&) {  // refused, or cut off from the server, which has noticed it, too
+    return false;
+  }
+}
 void ControlClient::barrier(const std::string& name, std::chrono::milliseconds timeout) {
   impl_->barrier(name, timeout);
 }

@@ -62,6 +62,8 @@ class ControlClient final : public Membership {
   OnFailure policy() const override;
   bool goes_on() const override;
   void rejoin(std::chrono::milliseconds timeout) override;
+  // The server answers for the generation that this worker is in. It keeps no record.
+  bool commit(const std::string& key, std::string_view value) override;
 
   std::vector<ControlMember> members() const;
   // Returns when all workers have called it with this name. CommError, naming those that are

@@ -69,6 +69,9 @@ void ControlClient::on_failure(std::function<void(const Failure&)>) {
 void ControlClient::report_failure(const Failure&) {
   fail_without_grpc();
 }
+bool ControlClient::commit(const std::string&, std::string_view) {
+  fail_without_grpc();
+}
 std::vector<ControlMember> ControlClient::members() const {
   fail_without_grpc();
 }

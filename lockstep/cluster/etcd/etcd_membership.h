@@ -77,9 +77,9 @@ class EtcdMembership final : public Membership {
   // Writes a value that outlives generations and runs of the job, if this worker is a member of the
   // newest generation: both in one step of etcd. CommError where etcd does not answer: it may then
   // have been written or not.
-  bool commit(const std::string& key, std::string_view value);
+  bool commit(const std::string& key, std::string_view value) override;
   // What was written last, if anything.
-  std::optional<std::string> committed(const std::string& key);
+  std::optional<std::string> committed(const std::string& key) override;
 
   // Begins the next generation: worker members[i] of the present one becomes worker i, and a
   // newcomer where members[i] is -1. False where another worker has begun one before: that one
