@@ -41,8 +41,10 @@ bool World::is_agreed(const std::string& message) const {
 void World::report(const std::exception_ptr& error) noexcept {
   if (membership_ == nullptr || workers() == 1) return;
   try {
-    const Failure failure = failure_of(worker(), error);
-    if (!is_agreed(failure.message)) membership_->report_failure(failure);
+    Failure failure = failure_of(worker(), error);
+    if (is_agreed(failure.message)) return;
+    failure.message = fmt::format("[worker {}] {}", worker(), failure.message);
+    membership_->report_failure(failure);
   } catch (...) {
     // The others notice that this worker is gone.
   }

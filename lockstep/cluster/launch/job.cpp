@@ -231,7 +231,8 @@ JobResult Job::run() {
     const int count = epoll_wait(epoll_.get(), events.data(), std::ssize(events), timeout);
     if (count < 0 && errno != EINTR) fail_with_errno("events cannot be awaited");
     // Ends come first, in the order in which they happened: what other workers wrote at the same
-    // time may be a consequence.
+    // time may be a consequence; and before them what the control plane tells about their cause.
+    for (const ControlReport& report : reports_->take()) heard(report);
     const auto begin = events.begin();
     const auto end = begin + std::max(count, 0);
     const auto is_end = [](const epoll_event& e) { return kind_of(e.data.u64) == Kind::Ended; };
@@ -240,6 +241,10 @@ JobResult Job::run() {
     if (deadline_ && Clock::now() >= *deadline_) deadline_passed();
   }
   screen_.clear_progress();
+  if (result_.cause.empty() && first_follower_ >= 0) {
+    const LaunchedWorker& worker = *workers_[static_cast<std::size_t>(first_follower_)];
+    failed_first(first_follower_, worker.how_it_ended(), worker.end().exit_code());
+  }
   say_what_followed();
   return result_;
 }
@@ -299,6 +304,14 @@ void Job::ended_badly(LaunchedWorker& worker) {
     return;
   }
   if (*goes_on) return go_on_without(worker);
+  const int number = worker.seat().worker;
+  if (culprit_ >= 0 && culprit_ != number &&
+      !workers_[static_cast<std::size_t>(culprit_)]->ended()) {
+    if (first_follower_ < 0) first_follower_ = number;
+    ++followers_;
+    worker.hold_back_errors();
+    return;
+  }
   failed_first(worker.seat().worker, worker.how_it_ended(), worker.end().exit_code());
   for (const std::string& line : worker.last_errors()) {
     screen_.line(Screen::Stream::Err, "    ", line);
@@ -345,7 +358,7 @@ void Job::failed_first(int worker, const std::string& cause, int exit_code) {
   say(cause);
   for (const auto& other : workers_) {
     if (other->seat().worker != worker) other->hold_back_errors();
-    if (phase_ == Phase::Running) other->signal(SIGTERM);
+    if (phase_ == Phase::Running || phase_ == Phase::Failing) other->signal(SIGTERM);
   }
   if (phase_ == Phase::Running) enter(Phase::Failing, options_.grace);
 }
@@ -367,6 +380,13 @@ void Job::heard(const ControlReport& report) {
       if (report.running) {
         part.cause = fmt::format("{}: {}", who, report.message);
         workers_[number]->kill();
+      }
+    } else if (first && known && !report.running && culprit_ < 0) {
+      // It is about to end, and says why; the others only follow.
+      culprit_ = report.worker;
+      enter(Phase::Failing, options_.grace);
+      for (const auto& other : workers_) {
+        if (other->seat().worker != report.worker) other->hold_back_errors();
       }
     } else if (first && report.running) {
       failed_first(known ? report.worker : -1, fmt::format("{}: {}", who, report.message), 1);

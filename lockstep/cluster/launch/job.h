@@ -88,7 +88,9 @@ class Job {
   std::optional<Clock::time_point> deadline_;
   int interrupts_ = 0;  // how often SIGINT or SIGTERM came
   JobResult result_;
-  int followers_ = 0;  // workers that ended after the first that failed
+  int followers_ = 0;        // workers that ended after the first that failed
+  int culprit_ = -1;         // the worker that has said that it failed, and has not ended yet
+  int first_follower_ = -1;  // the first that ended because of it
 };
 
 }  // namespace lockstep::launch
