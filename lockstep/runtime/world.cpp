@@ -18,6 +18,7 @@
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/profile/recorder.h"
+#include "lockstep/runtime/job_devices.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
@@ -50,12 +51,14 @@ World::World(const WorldOptions& options)
     : cuda_(options.cuda),
       links_(options.links),
       membership_(options.membership),
+      timeout_(options.timeout),
+      share_gpus_(options.share_gpus),
       buckets_(options.buckets) {
   const std::vector<std::string> names =
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
   add_devices(make_rank_devices(names, options.logical_cpus, options.cores));
-  meet(options);
-  if (size() > 1) add_groups(options);
+  meet();
+  make_groups();
   if (threaded_) start_threads();
   if (membership_ != nullptr) {
     membership_->on_failure([this](const Failure& failure) { abort_all(failure); });
@@ -90,48 +93,74 @@ std::shared_ptr<World> default_world() {
 }
 
 // Workers tell one another which devices they have: the names and numbers of all ranks follow.
-void World::meet(const WorldOptions& options) {
+void World::meet() {
+  names_.clear();
+  ranks_of_worker_.clear();
   if (links_ == nullptr || links_->workers() == 1) {
     names_ = local_names();
     return;
   }
-  require(device(0).kind() == DeviceKind::Cpu,
-          "[strategy] {}: GPUs in several processes are not supported yet: name CPU devices, such "
-          "as cpu:0",
-          device(0).name());
   workers_ = links_->workers();
   worker_ = links_->worker();
-  std::vector<std::string> workers;
-  for (int w = 0; w < workers_; ++w) workers.push_back(fmt::format("worker {}", w));
-  control_ = links_->make_group(
-      {.names = workers,
-       .ranks_of_worker = std::vector<int>(static_cast<std::size_t>(workers_), 1),
-       .timeout = options.timeout});
-  const std::vector<std::string> all =
-      exchange(fmt::format("{}\n", fmt::join(local_names(), "\n")));
+  control_ = make_group_of_workers();
+  std::vector<std::vector<JobDevice>> devices;
+  for (const std::string& theirs : exchange(describe(devices_))) {
+    devices.push_back(parse_job_devices(theirs));
+  }
+  check_job_devices(devices, share_gpus_);
   for (int w = 0; w < workers_; ++w) {
     if (w == worker_) first_rank_ = size();
-    const std::string& lines = all[static_cast<std::size_t>(w)];
-    ranks_of_worker_.push_back(static_cast<int>(std::ranges::count(lines, '\n')));
-    for (std::size_t begin = 0; begin < lines.size();) {
-      const std::size_t end = lines.find('\n', begin);
-      names_.push_back(fmt::format("{} of worker {}", lines.substr(begin, end - begin), w));
-      begin = end + 1;
+    const std::vector<JobDevice>& theirs = devices[static_cast<std::size_t>(w)];
+    ranks_of_worker_.push_back(static_cast<int>(theirs.size()));
+    for (const JobDevice& device : theirs) {
+      names_.push_back(fmt::format("{} of worker {}", device.name, w));
     }
   }
 }
 
-void World::add_groups(const WorldOptions& options) {
+void World::make_groups() {
+  if (size() == 1) return;
+  const bool cuda = device(0).kind() == DeviceKind::Cuda;
+  if (control_ != nullptr && cuda) {
+    groups_.push_back(make_gpu_workers_group(devices_, {.ranks_of_worker = ranks_of_worker_,
+                                                        .worker = worker_,
+                                                        .timeout = timeout_,
+                                                        .workers = make_group_of_workers()}));
+    return;
+  }
   while (std::ssize(groups_) <= kCommunicationStream) {
     if (control_ != nullptr) {
       groups_.push_back(links_->make_group(
-          {.names = names_, .ranks_of_worker = ranks_of_worker_, .timeout = options.timeout}));
-    } else if (device(0).kind() == DeviceKind::Cuda) {
-      groups_.push_back(make_gpu_group(devices_, options.timeout));
+          {.names = names_, .ranks_of_worker = ranks_of_worker_, .timeout = timeout_}));
+    } else if (cuda) {
+      groups_.push_back(make_gpu_group(devices_, timeout_));
     } else {
-      groups_.push_back(std::make_unique<LocalGroup>(
-          LocalGroupOptions{.names = names_, .timeout = options.timeout}));
+      groups_.push_back(
+          std::make_unique<LocalGroup>(LocalGroupOptions{.names = names_, .timeout = timeout_}));
     }
+  }
+}
+
+// In host memory, with a rank for each worker.
+std::unique_ptr<Group> World::make_group_of_workers() const {
+  std::vector<std::string> names;
+  for (int w = 0; w < workers_; ++w) names.push_back(fmt::format("worker {}", w));
+  return links_->make_group(
+      {.names = names,
+       .ranks_of_worker = std::vector<int>(static_cast<std::size_t>(workers_), 1),
+       .timeout = timeout_});
+}
+
+// Before ranks run, so that a worker that fails meanwhile ends it by abort_all. Nobody begins
+// before all have come here: a worker that has ended cannot, which the control group knows.
+void World::connect_groups() {
+  for (const auto& group : groups_) {
+    if (group->connected()) continue;
+    exchange("");
+    gather([&] {
+      group->connect();
+      return std::string();
+    });
   }
 }
 
@@ -183,12 +212,20 @@ const KernelLibrary& World::kernels(int local) {
 }
 
 Communicator* World::communicator(int local, int stream) const {
-  return groups_.empty() ? nullptr : &groups_[static_cast<std::size_t>(stream)]->rank(rank(local));
+  if (groups_.empty()) return nullptr;
+  const std::size_t group = std::min(static_cast<std::size_t>(stream), groups_.size() - 1);
+  return &groups_[group]->rank(rank(local));
 }
 
 std::vector<std::string> World::exchange(std::string_view mine) {
   if (control_ == nullptr) return {std::string(mine)};
-  return lockstep::exchange(control_->rank(worker_), mine);
+  try {
+    return lockstep::exchange(control_->rank(worker_), mine);
+  } catch (const CommError&) {
+    // What waits for other workers on a GPU would keep this one from leaving.
+    if (const std::optional<Failure> failure = control_->failure()) abort_groups(*failure);
+    throw;
+  }
 }
 
 void World::on_chief(const std::function<void()>& f) {
@@ -217,9 +254,16 @@ std::vector<std::string> World::gather(const std::function<std::string()>& f) {
     const auto kind = static_cast<FailureKind>(all[w][0]);
     std::string message = all[w].substr(1);
     if (w > 0) message = fmt::format("[worker {}] {}", w, message);
+    if (kind == FailureKind::Comm) reset_gpu_groups();
     throw_agreed({.rank = static_cast<int>(w), .kind = kind, .message = std::move(message)});
   }
   return all;
+}
+
+// A step that failed on a GPU is noticed when its results are read, which is in no job.
+void World::reset_gpu_groups() {
+  if (device(0).kind() != DeviceKind::Cuda) return;
+  for (const auto& group : groups_) group->reset();
 }
 
 void World::throw_agreed(const Failure& failure) {
@@ -251,6 +295,12 @@ WorkerProgress World::progress() const {
 
 void World::abort_all(const Failure& failure) {
   if (control_ != nullptr) control_->abort(failure);
+  abort_groups(failure);
+}
+
+// The failure is that of a worker.
+void World::abort_groups(const Failure& failure) {
+  if (groups_.empty()) return;
   int first = 0;  // rank of the worker that failed
   for (int w = 0; w < failure.rank && w < workers(); ++w) {
     first += ranks_of_worker_[static_cast<std::size_t>(w)];
@@ -321,6 +371,7 @@ void World::measure_link() {
 std::vector<std::string> World::run_job(Job job, std::span<Track* const> tracks,
                                         const std::function<std::string()>& tell) {
   const std::lock_guard lock(one_at_a_time_);
+  connect_groups();
   asked_ns_ = now_ns();
   job_ = job;
   if (!threaded() && workers() == 1) {

@@ -38,6 +38,9 @@ struct WorldOptions {
   BucketSizes buckets = {};     // of gradients; 0: chosen by measuring
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   CudaKernelOptions cuda = {};  // of GPUs
+  // For trying things out: workers may share a GPU, which makes them slow. NCCL has to believe that
+  // they are on different hosts: NCCL_HOSTID must be another one for each.
+  bool share_gpus = false;
   // Of a job of several workers. All make their worlds in the same order.
   std::shared_ptr<WorkerLinks> links = {};
   // Tells this worker that another one has failed; none: only what the links notice is known.
@@ -136,8 +139,11 @@ class World {
     std::int64_t end_ns = 0;
   };
   void add_devices(RankDevices made);
-  void meet(const WorldOptions& options);
-  void add_groups(const WorldOptions& options);
+  void meet();
+  // The groups of ranks, after the workers have met; older ones are gone.
+  void make_groups();
+  std::unique_ptr<Group> make_group_of_workers() const;
+  void connect_groups();
   void start_threads();
   std::vector<std::string> run_job(Job job, std::span<Track* const> tracks,
                                    const std::function<std::string()>& tell);
@@ -152,6 +158,8 @@ class World {
   // Throws an error that all workers throw.
   [[noreturn]] void throw_agreed(const Failure& failure);
   void abort_all(const Failure& failure);
+  void abort_groups(const Failure& failure);
+  void reset_gpu_groups();
   WorkerProgress progress() const;
   void measure_link();
   void agree_on_buckets();
@@ -170,11 +178,14 @@ class World {
   CudaKernelOptions cuda_;
   std::shared_ptr<WorkerLinks> links_;
   std::shared_ptr<Membership> membership_;
+  std::chrono::milliseconds timeout_ = std::chrono::minutes(5);  // of groups
+  bool share_gpus_ = false;
   std::atomic<std::int64_t> step_ = 0;
   std::atomic<const char*> activity_ = nullptr;  // what it does besides steps
   std::string agreed_;              // the message of the last error that all workers threw
   std::unique_ptr<Group> control_;  // a rank per worker; none where one is alone
-  std::vector<std::unique_ptr<Group>> groups_;  // one per stream
+  // One per stream; the last one is that of all further streams.
+  std::vector<std::unique_ptr<Group>> groups_;
   BucketSizes buckets_;
   std::once_flag buckets_known_;
 

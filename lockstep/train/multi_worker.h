@@ -32,6 +32,8 @@ struct MultiWorkerOptions {
   BucketSizes buckets = {};
   std::int64_t check_replicas_every = 0;
   CudaKernelOptions cuda = {};
+  // For trying things out on few GPUs: workers may share one (WorldOptions::share_gpus).
+  bool share_gpus = false;
   // How long a replica waits for another before it fails.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   // After how long a silent worker counts as failed, and after how long one that makes no progress
