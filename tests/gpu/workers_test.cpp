@@ -372,11 +372,13 @@ TEST(GpuWorkersAlone, AGpuCannotBeUsedAfterAnIllegalAccess) {
 TEST(GpuWorkersAlone, RunTheTestsOfReplicas) {
   LOCKSTEP_NEEDS_GPU();
   if (!has_gloo()) GTEST_SKIP() << "this build has no Gloo";
+  const std::filesystem::path folder =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path();
   const ControlServer server({.workers = 2});
   std::vector<std::unique_ptr<WorkerProcess>> workers;
   for (int worker = 0; worker < 2; ++worker) {
     workers.push_back(std::make_unique<WorkerProcess>(
-        LOCKSTEP_BINARY_DIR "/bin/train_test",
+        (folder / "train_test").string(),
         "Mirrored/EveryNumberOfReplicas.*/0:Mirrored.ClipsByTheNormOfAllReplicasGradients"
         ":CustomLoop.GivesTheLossesOfOneReplicaOnUnevenBatches"
         ":CustomLoop.TrainsTheModelThatItCalls:Workers.WithLambStayEqual"
