@@ -111,6 +111,13 @@ class Group {
   // a collective. Collective over the processes: returns when every one has called it; CommError,
   // naming the missing process, after the timeout.
   virtual void reset() = 0;
+
+  // Whether its ranks can run collectives, apart from failures: a group on GPUs in several
+  // processes has to connect first, also after a reset. The same in all processes.
+  virtual bool connected() const { return true; }
+  // Connects, while no rank of this process is inside a call. Collective over the processes.
+  // CommError if that fails in one of them, or takes longer than the timeout.
+  virtual void connect() {}
 };
 
 }  // namespace lockstep

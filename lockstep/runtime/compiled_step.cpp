@@ -168,26 +168,37 @@ double CompiledStep::sum(Session& session, std::size_t place) const {
     }
     return total;
   }
-  std::string mine;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const double value = ranks[i]->output(place, runs[i]).item();
-    if (session.world().workers() == 1) {
-      total += value;
-    } else {
+  if (session.world().workers() == 1) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) total += ranks[i]->output(place, runs[i]).item();
+    return total;
+  }
+  // Reading waits for the step, which may have failed on one worker.
+  const auto own = [&] {
+    std::string mine;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const double value = ranks[i]->output(place, runs[i]).item();
       mine.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
-  }
-  if (session.world().workers() == 1) return total;
-  for (const std::string& theirs : session.world().exchange(mine)) add(theirs);
+    return mine;
+  };
+  for (const std::string& theirs : session.world().gather(own)) add(theirs);
   return total;
 }
 
 Tensor CompiledStep::all_rows(Session& session, std::size_t place) const {
-  const std::vector<Tensor> mine = outputs(place);
-  Tensor whole = mine.size() == 1 ? on_host(mine[0]) : concatenate_rows(mine, "predict");
-  if (session.world().workers() == 1) return whole;
-  const std::vector<std::string> all =
-      session.world().exchange({reinterpret_cast<const char*>(whole.raw()), whole.bytes()});
+  Tensor whole;
+  const auto read = [&] {
+    const std::vector<Tensor> mine = outputs(place);
+    whole = mine.size() == 1 ? on_host(mine[0]) : concatenate_rows(mine, "predict");
+  };
+  if (session.world().workers() == 1) {
+    read();
+    return whole;
+  }
+  const std::vector<std::string> all = session.world().gather([&] {
+    read();
+    return std::string(reinterpret_cast<const char*>(whole.raw()), whole.bytes());
+  });
   std::size_t bytes = 0;
   for (const std::string& theirs : all) bytes += theirs.size();
   const std::size_t row =

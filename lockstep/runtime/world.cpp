@@ -18,13 +18,13 @@
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/profile/recorder.h"
+#include "lockstep/runtime/job_devices.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMaxSpinNs = 200'000;
-constexpr char kNote = '\x1e';  // between the names of a worker's ranks and its note
 
 // All gradients in one bucket. Ranks that share a device take its time from one another: overlap
 // gains nothing, and ranks that meet once per step need not keep pace within it.
@@ -78,6 +78,7 @@ World::World(const WorldOptions& options)
       membership_(options.membership),
       make_links_(options.make_links),
       timeout_(options.timeout),
+      share_gpus_(options.share_gpus),
       asked_buckets_(options.buckets) {
   const std::vector<std::string> names =
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
@@ -121,81 +122,6 @@ void World::add_devices(RankDevices made) {
 std::shared_ptr<World> default_world() {
   if (find_gpus().gpus.empty()) return std::make_shared<World>(nullptr);
   return std::make_shared<World>(WorldOptions{.devices = {"cuda:0"}});
-}
-
-// Workers tell one another which devices they have: the names and numbers of all ranks follow.
-void World::meet() {
-  names_.clear();
-  set_ranks_of_workers({});
-  first_rank_ = 0;
-  workers_ = 1;
-  worker_ = 0;
-  if (links_ == nullptr || links_->workers() == 1) {
-    names_ = local_names();
-    return;
-  }
-  require(device(0).kind() == DeviceKind::Cpu,
-          "[strategy] {}: GPUs in several processes are not supported yet: name CPU devices, such "
-          "as cpu:0",
-          device(0).name());
-  workers_ = links_->workers();
-  worker_ = links_->worker();
-  keep(make_control(timeout_), control_);
-  std::vector<std::string> all =
-      exchange(fmt::format("{}\n{}{}", fmt::join(local_names(), "\n"), kNote, note_));
-  std::vector<int> ranks;
-  for (int w = 0; w < workers_; ++w) {
-    if (w == worker_) first_rank_ = size();
-    std::string& lines = all[static_cast<std::size_t>(w)];
-    const std::size_t end_of_names = lines.find(kNote);
-    if (note_.empty()) note_ = lines.substr(end_of_names + 1);
-    lines.erase(end_of_names);
-    ranks.push_back(static_cast<int>(std::ranges::count(lines, '\n')));
-    for (std::size_t begin = 0; begin < lines.size();) {
-      const std::size_t end = lines.find('\n', begin);
-      names_.push_back(fmt::format("{} of worker {}", lines.substr(begin, end - begin), w));
-      begin = end + 1;
-    }
-  }
-  set_ranks_of_workers(std::move(ranks));
-}
-
-void World::set_ranks_of_workers(std::vector<int> ranks) {
-  const std::lock_guard lock(groups_mutex_);
-  ranks_of_worker_ = std::move(ranks);
-}
-
-std::unique_ptr<Group> World::make_control(std::chrono::milliseconds timeout) {
-  std::vector<std::string> workers;
-  for (int w = 0; w < workers_; ++w) workers.push_back(fmt::format("worker {}", w));
-  return links_->make_group(
-      {.names = workers,
-       .ranks_of_worker = std::vector<int>(static_cast<std::size_t>(workers_), 1),
-       .timeout = timeout});
-}
-
-void World::add_groups() {
-  while (std::ssize(groups_) <= kCommunicationStream) {
-    std::unique_ptr<Group> group;
-    if (control_ != nullptr) {
-      group = links_->make_group(
-          {.names = names_, .ranks_of_worker = ranks_of_worker_, .timeout = timeout_});
-    } else if (device(0).kind() == DeviceKind::Cuda) {
-      group = make_gpu_group(devices_, timeout_);
-    } else {
-      group = std::make_unique<LocalGroup>(LocalGroupOptions{.names = names_, .timeout = timeout_});
-    }
-    std::unique_ptr<Group> kept;
-    keep(std::move(group), kept);
-    const std::lock_guard lock(groups_mutex_);
-    groups_.push_back(std::move(kept));
-  }
-}
-
-void World::keep(std::unique_ptr<Group> group, std::unique_ptr<Group>& place) {
-  const std::lock_guard lock(groups_mutex_);
-  if (failure_) group->abort(*failure_);
-  place = std::move(group);
 }
 
 void World::start_threads() {
@@ -249,13 +175,21 @@ const KernelLibrary& World::kernels(int local) {
 }
 
 Communicator* World::communicator(int local, int stream) const {
-  return groups_.empty() ? nullptr : &groups_[static_cast<std::size_t>(stream)]->rank(rank(local));
+  if (groups_.empty()) return nullptr;
+  const std::size_t group = std::min(static_cast<std::size_t>(stream), groups_.size() - 1);
+  return &groups_[group]->rank(rank(local));
 }
 
 std::vector<std::string> World::exchange(std::string_view mine) {
   expect_met();
   if (control_ == nullptr) return {std::string(mine)};
-  return lockstep::exchange(control_->rank(worker_), mine);
+  try {
+    return lockstep::exchange(control_->rank(worker_), mine);
+  } catch (const CommError&) {
+    // What waits for other workers on a GPU would keep this one from leaving.
+    if (const std::optional<Failure> failure = control_->failure()) abort_groups(*failure);
+    throw;
+  }
 }
 
 void World::on_chief(const std::function<void()>& f) {
@@ -268,7 +202,10 @@ void World::on_chief(const std::function<void()>& f) {
 std::vector<std::string> World::gather(const std::function<std::string()>& f) {
   if (workers() == 1) return {f()};
   std::vector<std::string> all = exchange(answer_of(worker(), f));
-  if (const auto failure = take_failure(all)) throw_agreed(*failure);
+  if (const auto failure = take_failure(all)) {
+    if (failure->kind == FailureKind::Comm) reset_gpu_groups();
+    throw_agreed(*failure);
+  }
   return all;
 }
 
@@ -284,6 +221,12 @@ std::vector<std::string> World::gather_in_background(const std::function<std::st
       lockstep::exchange(background_->rank(worker_), answer_of(worker(), f));
   if (const auto failure = take_failure(all)) throw_failure(*failure);
   return all;
+}
+
+// A step that failed on a GPU is noticed when its results are read, which is in no job.
+void World::reset_gpu_groups() {
+  if (device(0).kind() != DeviceKind::Cuda) return;
+  for (const auto& group : groups_) group->reset();
 }
 
 const BucketSizes& World::buckets() {
@@ -349,6 +292,7 @@ std::vector<std::string> World::run_job(Job job, std::span<Track* const> tracks,
                                         const std::function<std::string()>& tell) {
   expect_met();
   const std::lock_guard lock(one_at_a_time_);
+  connect_groups();
   asked_ns_ = now_ns();
   job_ = job;
   if (!threaded() && workers() == 1) {

@@ -40,6 +40,9 @@ struct WorldOptions {
   BucketSizes buckets = {};     // of gradients; 0: chosen by measuring
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   CudaKernelOptions cuda = {};  // of GPUs
+  // For trying things out: workers may share a GPU, which makes them slow. NCCL has to believe that
+  // they are on different hosts: NCCL_HOSTID must be another one for each.
+  bool share_gpus = false;
   // Of a job of several workers. All make their worlds in the same order.
   std::shared_ptr<WorkerLinks> links = {};
   // Tells this worker that another one has failed; none: only what the links notice is known.
@@ -178,9 +181,11 @@ class World {
   void meet();
   void set_ranks_of_workers(std::vector<int> ranks);
   void add_groups();
+  void add_group(std::shared_ptr<Group> group);
   // Keeps a new group, which a failure that was heard of meanwhile aborts.
-  void keep(std::unique_ptr<Group> group, std::unique_ptr<Group>& place);
+  void keep(std::shared_ptr<Group> group, std::shared_ptr<Group>& place);
   std::unique_ptr<Group> make_control(std::chrono::milliseconds timeout);
+  void connect_groups();
   void start_threads();
   void unsubscribe();
   std::vector<std::string> run_job(Job job, std::span<Track* const> tracks,
@@ -197,6 +202,8 @@ class World {
   [[noreturn]] void throw_agreed(const Failure& failure);
   bool is_agreed(const std::string& message) const;
   void abort_all(const Failure& failure);
+  void abort_groups(const Failure& failure);
+  void reset_gpu_groups();
   WorkerProgress progress() const;
   void expect_met() const;
   BucketSizes measured_buckets();
@@ -218,6 +225,7 @@ class World {
   std::shared_ptr<Membership> membership_;
   std::function<std::shared_ptr<WorkerLinks>()> make_links_;
   std::chrono::milliseconds timeout_{0};
+  bool share_gpus_ = false;
   bool newcomer_ = false;
   std::string note_;
   std::atomic<std::int64_t> step_ = 0;
@@ -227,10 +235,11 @@ class World {
   mutable std::mutex groups_mutex_;
   std::condition_variable failed_;
   std::optional<Failure> failure_;     // of another worker, which ended this generation
-  std::unique_ptr<Group> control_;     // a rank per worker; none where one is alone
-  std::unique_ptr<Group> background_;  // the same for gather_in_background, once it is open
-  std::vector<std::unique_ptr<Group>> groups_;  // one per stream
-  std::vector<int> ranks_of_worker_;            // how many each has, where there are several
+  std::shared_ptr<Group> control_;     // a rank per worker; none where one is alone
+  std::shared_ptr<Group> background_;  // the same for gather_in_background, once it is open
+  std::vector<std::shared_ptr<Group>>
+      groups_;                        // one per stream; the last one is that of all further streams
+  std::vector<int> ranks_of_worker_;  // how many each has, where there are several
   BucketSizes asked_buckets_;
   std::mutex buckets_mutex_;
   std::optional<BucketSizes> buckets_;  // once they are known

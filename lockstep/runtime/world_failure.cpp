@@ -8,6 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/exchange.h"
 #include "lockstep/comm/failure.h"
+#include "lockstep/device/cuda/gpu_state.h"
 #include "lockstep/runtime/world.h"
 
 namespace lockstep {
@@ -51,7 +52,7 @@ void World::report(const std::exception_ptr& error) noexcept {
 }
 
 WorkerProgress World::progress() const {
-  const auto waits = [](const std::unique_ptr<Group>& group) { return group->waiting(); };
+  const auto waits = [](const std::shared_ptr<Group>& group) { return group->waiting(); };
   const char* const activity = activity_;
   const std::lock_guard lock(groups_mutex_);
   const bool waiting =
@@ -62,16 +63,32 @@ WorkerProgress World::progress() const {
 }
 
 void World::abort_all(const Failure& failure) {
-  const std::lock_guard lock(groups_mutex_);
-  failure_ = failure;
-  failed_.notify_all();
-  if (control_ != nullptr) control_->abort(failure);
-  if (background_ != nullptr) background_->abort(failure);
-  int first = 0;  // rank of the worker that failed
-  for (int w = 0; w < failure.rank && w < std::ssize(ranks_of_worker_); ++w) {
-    first += ranks_of_worker_[static_cast<std::size_t>(w)];
+  std::vector<std::shared_ptr<Group>> of_workers;
+  {
+    const std::lock_guard lock(groups_mutex_);
+    failure_ = failure;
+    failed_.notify_all();
+    of_workers = {control_, background_};
   }
-  for (const auto& group : groups_) {
+  // Not under the lock, which heartbeats take: ending what runs on a GPU may take a while.
+  for (const auto& group : of_workers) {
+    if (group != nullptr) group->abort(failure);
+  }
+  abort_groups(failure);
+}
+
+// The failure is that of a worker.
+void World::abort_groups(const Failure& failure) {
+  std::vector<std::shared_ptr<Group>> groups;
+  int first = 0;  // rank of the worker that failed
+  {
+    const std::lock_guard lock(groups_mutex_);
+    groups = groups_;
+    for (int w = 0; w < failure.rank && w < std::ssize(ranks_of_worker_); ++w) {
+      first += ranks_of_worker_[static_cast<std::size_t>(w)];
+    }
+  }
+  for (const auto& group : groups) {
     group->abort({.rank = first, .kind = failure.kind, .message = failure.message});
   }
 }
@@ -84,8 +101,12 @@ bool World::goes_on_after(const std::exception_ptr& error) {
     failed_.wait_for(lock, kNotice, [&] { return failure_.has_value(); });
     if (!failure_ || failure_->rank == worker_) return false;
   }
-  return membership_
-      ->goes_on();  // not under the lock: heartbeats take it while they hold their own
+  // A process whose GPU cannot be used any more ends.
+  for (const Device* device : devices_) {
+    if (!is_usable(*device)) return false;
+  }
+  // Not under the lock, which heartbeats take while they hold their own.
+  return membership_->goes_on();
 }
 
 std::string World::cause() const {
@@ -94,9 +115,9 @@ std::string World::cause() const {
 }
 
 void World::renew() {
-  std::unique_ptr<Group> control;
-  std::unique_ptr<Group> background;
-  std::vector<std::unique_ptr<Group>> groups;
+  std::shared_ptr<Group> control;
+  std::shared_ptr<Group> background;
+  std::vector<std::shared_ptr<Group>> groups;
   {
     const std::lock_guard lock(groups_mutex_);
     control = std::move(control_);

@@ -115,6 +115,14 @@ void for_parts_that_fit(ModelImpl& impl, StepMode mode, const Batch& batch, cons
   } while (begin < batch.size());
 }
 
+// Waits for a step that a device may still be running. An error on one worker reaches all.
+void wait_together(World& world, const CompiledStep& step) {
+  world.gather([&] {
+    step.wait();
+    return std::string();
+  });
+}
+
 // Runs the steps of a data set's batches and calls read(step) when each is done: at once or, on an
 // asynchronous device, while the next one is in flight. False if it was interrupted.
 template <class F>
@@ -122,16 +130,25 @@ bool run_steps(ModelImpl& impl, const WorkerBatches& batches, StepMode mode,
                std::optional<std::int64_t> steps, const char* caller,
                const std::function<bool()>& interrupted, F&& read) {
   Session& session = impl.session();
+  const bool waits = session.world().workers() > 1 && !session.device().shares_host_memory();
   StepsInFlight<Place> in_flight([&](const CompiledStep& step, const Place& place) {
     try {
-      step.wait();
+      if (waits) {
+        wait_together(session.world(), step);
+      } else {
+        step.wait();
+      }
     } catch (const DataError& error) {
       fail_at(caller, place, error);
     }
     read(step);
   });
+  std::vector<Piece> pieces;  // of the last step
   const auto before = [&](const StepRequest& request) {
-    in_flight.finish_unless(request.signatures);
+    if (session.world().workers() == 1) return in_flight.finish_unless(request.signatures);
+    // Finishing is collective: a worker's own signatures do not decide.
+    if (request.all_pieces != pieces) in_flight.finish();
+    pieces = request.all_pieces;
   };
   const auto run_rows = [&](const Batch& rows, CompiledStep& step, const Place& place) {
     run_at(session, step, rows, caller, place);

@@ -29,7 +29,8 @@ bool FitRun::run_steps() {
       if (!trouble_.empty()) follow_policy();
     }
   } catch (...) {
-    in_flight_.finish();  // if the step in flight failed, its error comes first
+    // If the step in flight failed, its error comes first. Other workers may be elsewhere.
+    if (session_.world().workers() == 1) in_flight_.finish();
     throw;
   }
   in_flight_.finish();
@@ -163,10 +164,14 @@ void FitRun::train(const Turn& turn) {
     }
   }
   const StepRequest request = impl_.request_for(StepMode::Train, batch, "fit");
-  in_flight_.finish_unless(request.signatures);
+  const bool as_before = turn.compiled && request.all_pieces == last_.pieces;
+  if (session_.world().workers() == 1) {
+    in_flight_.finish_unless(request.signatures);
+  } else if (!as_before) {
+    in_flight_.finish();  // collective: a worker's own signatures do not decide
+  }
   const bool prepared = prepare(request);
   const std::int64_t begin = now_ns();
-  const bool as_before = turn.compiled && request.all_pieces == last_.pieces;
   CompiledStep& step = plan_step(request, as_before ? std::optional(false) : std::nullopt);
   if (session_.world().workers() > 1) {
     last_.types.clear();

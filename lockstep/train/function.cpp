@@ -264,7 +264,17 @@ std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& ar
   const State::Traced& traced = state.traced(signatures.front());
   if (traced.trains) ++session.step;
   const auto results = std::make_shared<RunResults>(step, traced.results);
-  state.in_flight.add(session, step, results);
+  const auto add = [&] {
+    state.in_flight.add(session, step, results);
+    return std::string();
+  };
+  // On a device that runs behind the host, this finishes the step before, which may have failed on
+  // one worker.
+  if (world.workers() > 1 && !session.device().shares_host_memory()) {
+    world.gather(add);
+  } else {
+    add();
+  }
   if (traced.loss) return {PerReplica(results, 0, 1)};
   std::vector<PerReplica> values;
   for (std::size_t i = 0; i < traced.results; ++i) values.emplace_back(results, i, std::nullopt);

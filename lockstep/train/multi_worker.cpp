@@ -10,8 +10,9 @@
 #include "lockstep/cluster/join.h"
 #include "lockstep/comm/host_identity.h"
 #include "lockstep/device/cpu/cpu_device.h"
-#include "lockstep/device/cuda/cuda_device.h"
+#include "lockstep/device/cuda/gpu_state.h"
 #include "lockstep/train/strategy_impl.h"
+#include "lockstep/train/worker_gpus.h"
 
 namespace lockstep {
 namespace {
@@ -47,18 +48,25 @@ std::vector<int> own_cores(Membership& members, const ClusterSpec& spec,
   return {cores.begin() + begin, cores.begin() + end};
 }
 
-// The GPUs of this worker: those that its host's workers all see are divided among them.
-std::vector<std::string> own_gpus(const WorkerLinks& links, std::size_t gpus) {
-  const auto workers = static_cast<std::size_t>(links.local_workers());
-  const auto worker = static_cast<std::size_t>(links.local_worker());
-  require(gpus >= workers,
-          "[strategy] {} workers of this host share {} GPU{}: start one worker per GPU at most, or "
-          "name devices such as cpu:0",
-          workers, gpus, gpus == 1 ? "" : "s");
-  std::vector<std::string> names;
-  for (std::size_t i = gpus * worker / workers; i < gpus * (worker + 1) / workers; ++i) {
-    names.push_back(fmt::format("cuda:{}", i));
+// The devices of this worker, which has named none: its part of the GPUs that it sees, or its
+// cores.
+std::vector<std::string> own_devices(Membership& members, const MultiWorkerOptions& options) {
+  Store& store = members.store();
+  const std::vector<Gpu> gpus = find_gpus().gpus;
+  std::string mine;
+  for (const Gpu& gpu : gpus) mine += uuid_of(gpu) + "\n";
+  store.set(fmt::format("gpus/{}", members.worker()), mine);
+  std::vector<std::vector<std::string>> seen;
+  for (int w = 0; w < members.workers(); ++w) {
+    std::istringstream lines(store.get(fmt::format("gpus/{}", w), options.timeout));
+    std::vector<std::string>& theirs = seen.emplace_back();
+    for (std::string line; std::getline(lines, line);) theirs.push_back(line);
   }
+  std::vector<std::string> names;
+  for (const int place : own_gpus(seen, members.worker(), options.share_gpus)) {
+    names.push_back(fmt::format("cuda:{}", gpus[static_cast<std::size_t>(place)].index));
+  }
+  if (names.empty()) names = {"cpu:0"};
   return names;
 }
 
@@ -66,7 +74,8 @@ WorldOptions world_options(const MultiWorkerOptions& options) {
   return {.devices = options.devices,
           .buckets = options.buckets,
           .timeout = options.timeout,
-          .cuda = options.cuda};
+          .cuda = options.cuda,
+          .share_gpus = options.share_gpus};
 }
 
 std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
@@ -99,10 +108,7 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
   };
   world.links = world.make_links();
   world.cores = own_cores(*members, *spec, options.timeout);
-  if (world.devices.empty()) {
-    const std::size_t gpus = find_gpus().gpus.size();
-    world.devices = gpus > 0 ? own_gpus(*world.links, gpus) : std::vector<std::string>{"cpu:0"};
-  }
+  if (world.devices.empty()) world.devices = own_devices(*members, options);
   return std::make_shared<World>(world);
 }
 

@@ -33,6 +33,8 @@ struct MultiWorkerOptions {
   BucketSizes buckets = {};
   std::int64_t check_replicas_every = 0;
   CudaKernelOptions cuda = {};
+  // For trying things out on few GPUs: workers may share one (WorldOptions::share_gpus).
+  bool share_gpus = false;
   // How long a replica waits for another before it fails.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   // What the others do when a worker has failed; none: what LOCKSTEP_ON_FAILURE or the launcher

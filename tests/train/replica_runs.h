@@ -19,6 +19,11 @@ namespace lockstep::testing {
 inline Strategy mirrored(int replicas, MirroredOptions options = {}) {
   options.check_replicas_every = 1;
   const TestWorker* const worker = TestWorker::current();
+  if (worker != nullptr && !worker->gpu().empty()) {
+    options.cuda.allow_tf32 = false;
+    if (replicas == 1) options.devices = {worker->gpu()};
+    if (replicas == 1) return MirroredStrategy(options);
+  }
   if (worker != nullptr && replicas > 1) return worker->strategy(replicas, options);
   for (int r = 0; r < replicas; ++r) options.devices.push_back("cpu:" + std::to_string(r));
   return MirroredStrategy(options);

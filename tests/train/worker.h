@@ -13,7 +13,8 @@
 
 namespace lockstep::testing {
 
-// "PROCESS PROCESSES shared DESCRIPTOR", or "PROCESS PROCESSES gloo ADDRESS" of a control server.
+// "PROCESS PROCESSES shared DESCRIPTOR", or "PROCESS PROCESSES gloo ADDRESS" of a control server;
+// then the GPU of the process, or nothing for CPUs.
 inline constexpr const char* kWorkerVariable = "LOCKSTEP_TEST_WORKER";
 
 class TestWorker {
@@ -28,16 +29,24 @@ class TestWorker {
   }
 
   int process() const { return process_; }
-  // Of `replicas`, the first ones are on the first worker, as evenly as they go.
+  const std::string& gpu() const { return gpu_; }  // empty: it has CPUs
+  // Of `replicas`, the first ones are on the first worker, as evenly as they go. With GPUs every
+  // worker has one replica, whatever is asked for.
   Strategy strategy(int replicas, const MirroredOptions& options) const {
     const int begin = replicas * process_ / processes_;
     const int end = replicas * (process_ + 1) / processes_;
     WorldOptions world{.logical_cpus = replicas,
                        .buckets = options.buckets,
                        .timeout = std::chrono::seconds(60),
+                       .cuda = options.cuda,
+                       .share_gpus = true,
                        .links = links(),
                        .membership = members_};
-    for (int r = begin; r < end; ++r) world.devices.push_back("cpu:" + std::to_string(r));
+    if (!gpu_.empty()) {
+      world.devices = {gpu_};
+    } else {
+      for (int r = begin; r < end; ++r) world.devices.push_back("cpu:" + std::to_string(r));
+    }
     return Made({.world = std::make_shared<World>(world),
                  .balance = options.balance,
                  .check_replicas_every = options.check_replicas_every});
@@ -51,7 +60,7 @@ class TestWorker {
   explicit TestWorker(const char* text) {
     std::string how;
     std::string where;
-    std::istringstream(text) >> process_ >> processes_ >> how >> where;
+    std::istringstream(text) >> process_ >> processes_ >> how >> where >> gpu_;
     if (how == "shared") {
       host_ = std::make_shared<SharedHost>(std::stoi(where), process_, processes_,
                                            std::chrono::seconds(60));
@@ -71,6 +80,7 @@ class TestWorker {
 
   int process_ = 0;
   int processes_ = 1;
+  std::string gpu_;
   std::shared_ptr<SharedHost> host_;
   std::shared_ptr<Membership> members_;
   mutable int worlds_ = 0;

@@ -9,4 +9,9 @@ std::unique_ptr<Group> make_gpu_group(const std::vector<Device*>& devices,
   fail<UsageError>("[comm] {}: this Lockstep was built without CUDA", devices.front()->name());
 }
 
+std::unique_ptr<Group> make_gpu_workers_group(const std::vector<Device*>& devices,
+                                              GpuWorkersOptions /*options*/) {
+  fail<UsageError>("[comm] {}: this Lockstep was built without CUDA", devices.front()->name());
+}
+
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Replaces this folder in a build without CUDA.
 #include "lockstep/base/error.h"
 #include "lockstep/device/cuda/cuda_device.h"
+#include "lockstep/device/cuda/gpu_state.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +31,14 @@ Gpu gpu_of(const Device& device) {
 
 std::size_t free_gpu_bytes(const Device& device) {
   fail<UsageError>("[device] {} is not a GPU", device.name());
+}
+
+std::string uuid_of(const Gpu& /*gpu*/) {
+  return "";
+}
+
+bool is_usable(const Device& /*device*/) {
+  return true;
 }
 
 }  // namespace lockstep
