@@ -22,8 +22,17 @@ std::string cores_text(const ClusterSpec& spec) {
   return fmt::format("{}\n{}\n{}", host_identity(), spec.cores, fmt::join(available_cores(), " "));
 }
 
-void tell_cores(Membership& members, const ClusterSpec& spec) {
+// The GPUs that this process sees, a line each.
+std::string gpus_text() {
+  std::string text;
+  for (const Gpu& gpu : find_gpus().gpus) text += uuid_of(gpu) + "\n";
+  return text;
+}
+
+// For own_cores and own_devices of the others: in every generation, since newcomers ask for it.
+void tell_devices(Membership& members, const ClusterSpec& spec) {
   members.store().set(fmt::format("cores/{}", members.worker()), cores_text(spec));
+  members.store().set(fmt::format("gpus/{}", members.worker()), gpus_text());
 }
 
 // The cores of this worker. Workers of a host that may all use the same cores divide them, each as
@@ -53,9 +62,6 @@ std::vector<int> own_cores(Membership& members, const ClusterSpec& spec,
 std::vector<std::string> own_devices(Membership& members, const MultiWorkerOptions& options) {
   Store& store = members.store();
   const std::vector<Gpu> gpus = find_gpus().gpus;
-  std::string mine;
-  for (const Gpu& gpu : gpus) mine += uuid_of(gpu) + "\n";
-  store.set(fmt::format("gpus/{}", members.worker()), mine);
   std::vector<std::vector<std::string>> seen;
   for (int w = 0; w < members.workers(); ++w) {
     std::istringstream lines(store.get(fmt::format("gpus/{}", w), options.timeout));
@@ -103,7 +109,7 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
   world.membership = members;
   world.make_links = [members, spec = *spec, transport = options.transport,
                       timeout = options.timeout]() -> std::shared_ptr<WorkerLinks> {
-    tell_cores(*members, spec);  // newcomers ask for them
+    tell_devices(*members, spec);
     return make_worker_links(members, {.transport = transport, .timeout = timeout});
   };
   world.links = world.make_links();
