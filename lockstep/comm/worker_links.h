@@ -27,7 +27,7 @@ class WorkerLinks {
   virtual ~WorkerLinks() = default;
   virtual int worker() const = 0;
   virtual int workers() const = 0;
-  // "shared memory", "Gloo", "MPI".
+  // "shared memory", "Gloo", "MPI"; "Gloo, shared memory within a host".
   virtual std::string transport() const = 0;
   // The number of this worker among those of its host, and how many they are.
   virtual int local_worker() const = 0;
@@ -41,8 +41,9 @@ class WorkerLinks {
 };
 
 // What carries bytes between workers. Auto: shared memory where all workers are on one host and can
-// map the same memory, else Gloo. Gloo and MPI carry plain bytes: whoever can read the network can
-// read them.
+// map the same memory, else Gloo. Where workers are on several hosts, Gloo and MPI carry bytes
+// between hosts only, unless the workers of a host cannot map the same memory. They carry plain
+// bytes: whoever can read the network can read them.
 enum class Transport { Auto, SharedMemory, Gloo, Mpi };
 
 // Processes of one host that already share memory.

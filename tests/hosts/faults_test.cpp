@@ -54,6 +54,19 @@ TEST_F(Faults, AKilledWorkerIsNamedByAllOthers) {
   expect_error_naming(*workers[2], "worker 1");
 }
 
+TEST_F(Faults, AKilledWorkerIsNamedByItsNeighbourAndByOtherHosts) {
+  Hosts hosts(2);
+  const Words addresses = {hosts.address(0) + ":5000", hosts.address(0) + ":5001",
+                           hosts.address(1) + ":5000", hosts.address(1) + ":5001"};
+  const Workers workers = start_all(hosts, {0, 0, 1, 1}, addresses,
+                                    {"--model", "mlp", "--global-batch", "36", "--steps", "6",
+                                     "--epochs", "100000", "--heartbeat-timeout", "60"});
+  EXPECT_TRUE(workers.front()->await_text("epoch", kGuard)) << workers.front()->text();
+  workers[3]->kill(SIGKILL);
+  for (const int w : {0, 1, 2})
+    expect_error_naming(*workers[static_cast<std::size_t>(w)], "worker 3");
+}
+
 TEST_F(Faults, AKilledChiefIsNamedByAllOthers) {
   Hosts hosts(3);
   const Workers workers = training(hosts, 3, "60");

@@ -36,6 +36,7 @@ TEST_F(OverHosts, TwoWorkersOnEachOfTwoHostsGiveTheLossesOfOneWorker) {
   Hosts hosts(2);
   const Words addresses = {hosts.address(0) + ":5000", hosts.address(0) + ":5001",
                            hosts.address(1) + ":5000", hosts.address(1) + ":5001"};
+  transport_ = "Gloo, shared memory within a host";
   expect_losses_of_one(start_all(hosts, {0, 0, 1, 1}, addresses, kMlp), kMlp);
 }
 
@@ -94,6 +95,7 @@ class NameOfTheChief : public OverHosts {
 TEST_F(NameOfTheChief, MayBeALoopbackAddressOnItsOwnHost) {
   Hosts hosts(2);
   const Words addresses = {"host-0:5000", "host-0:5001", hosts.address(1) + ":5000"};
+  transport_ = "Gloo, shared memory within a host";
   Workers workers;
   for (int w = 0; w < 3; ++w) {
     const std::string known_as = w < 2 ? "127.0.1.1" : hosts.address(0);
