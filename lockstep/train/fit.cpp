@@ -294,28 +294,6 @@ void expect_an_end(const Dataset& batches, const std::optional<std::int64_t>& st
           caller, option);
 }
 
-namespace {
-
-// With several workers, each reads its own rows of the batches, unless pieces follow the speed of
-// the replicas: then every worker needs whatever rows its replicas get.
-WorkerBatches with_share(const Model& model, WorkerBatches data) {
-  const ModelImpl& impl = impl_of(model);
-  const World& world = impl_of(model).session().world();
-  const bool balanced =
-      impl.options.strategy.defined() && impl_of(impl.options.strategy).balance == Balance::Auto;
-  if (world.workers() == 1 || data.own_rows_only || balanced) return data;
-  data.share = {.worker = world.worker(),
-                .workers = world.workers(),
-                .first_rank = world.rank(0),
-                .end_rank = world.rank(0) + world.local_size(),
-                .ranks = world.size()};
-  data.share->policy = data.batches.resolve_policy(*data.share);
-  data.own_rows_only = true;
-  return data;
-}
-
-}  // namespace
-
 History fit_model(Model& model, const WorkerBatches& data, const FitOptions& options) {
   const Dataset& batches = data.batches;
   impl_of(model).expect_compiled("fit");
@@ -333,7 +311,7 @@ History fit_model(Model& model, const WorkerBatches& data, const FitOptions& opt
     expect_an_end(*options.validation_data, options.validation_steps, "fit: validation_data",
                   "validation_steps");
   }
-  return FitRun(model, with_share(model, data), options).run();
+  return FitRun(model, training_share(impl_of(model), data), options).run();
 }
 
 History Model::fit(const Dataset& batches, const FitOptions& options) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "lockstep/base/vectorized.h"
 #include "lockstep/cluster/control/control_server.h"
 #include "lockstep/comm/gloo/gloo_wire.h"
+#include "lockstep/train/model_impl.h"
 #include "temporary_folder.h"
 #include "train/replica_runs.h"
 
@@ -156,6 +158,11 @@ TEST(OverProcesses, WorkersThatReadTheirOwnFilesVisitEverySampleOnceAndGoOnAsOne
   unsetenv("LOCKSTEP_TEST_FOLDER");
 }
 
+TEST(OverProcesses, EvaluateAndPredictReadOnlyTheRowsOfEachWorker) {
+  expect_success("Workers.EvaluateAndPredictReadOnlyTheirRows", 2);
+  expect_success("Workers.EvaluateAndPredictReadOnlyTheirRows", 3);
+}
+
 TEST(OverProcesses, LoopsOfTheUsersOwnGiveWhatTheyGiveInOne) {
   expect_success(
       "CustomLoop.GivesTheLossesOfOneReplicaOnUnevenBatches:CustomLoop.TrainsTheModelThatItCalls"
@@ -257,6 +264,73 @@ TEST(Workers, ReadFilesOfTheirOwn) {
   const History left = rest.fit(batches, {.epochs = 1, .resume = path});
   EXPECT_LT(left.samples, kSamples);
   EXPECT_NEAR(left.series("loss").back(), expected, 1e-5 * expected);
+}
+
+// 35 rows in batches of 8, the last one of 3, over three replicas on two or three workers.
+TEST(Workers, EvaluateAndPredictReadOnlyTheirRows) {
+  if (TestWorker::current() == nullptr) GTEST_SKIP() << "runs within OverProcesses";
+  constexpr int kRows = 35;
+  std::vector<float> x;
+  std::vector<float> y;
+  for (int i = 0; i < kRows; ++i) {
+    x.push_back(static_cast<float>(i) / kRows);
+    y.push_back(static_cast<float>(i % 5));
+  }
+  std::atomic<int> decoded = 0;
+  const Dataset rows =
+      Dataset::from_tensor_slices({Tensor::of(x, {kRows, 1}), Tensor::of(y, {kRows, 1})});
+  const Dataset batches = rows.map([&](const Element& row) {
+                                ++decoded;
+                                return row;
+                              })
+                              .batch(8)
+                              .prefetch();
+  const auto make = [](const Strategy& strategy) {
+    Sequential model({Dense({.units = 1})});
+    model.compile({.strategy = strategy,
+                   .optimizer = SGD({.learning_rate = 0.0}),
+                   .loss = MeanSquaredError(),
+                   .seed = 3});
+    return model;
+  };
+  Sequential alone = make(OneDeviceStrategy());
+  const double loss = alone.evaluate(batches).at("loss");
+  const Tensor outputs = alone.predict(batches);
+
+  const Strategy strategy = mirrored(3);
+  const World& world = *impl_of(strategy).world;
+  int own = 0;  // rows of this worker
+  for (const std::int64_t size : {8, 8, 8, 8, 3}) {
+    own += static_cast<int>(
+        evenly_split_range(size, world.size(), world.rank(0), world.rank(0) + world.local_size())
+            .size());
+  }
+  Sequential model = make(strategy);
+  decoded = 0;
+  EXPECT_NEAR(model.evaluate(batches).at("loss"), loss, 1e-5 * loss);
+  EXPECT_EQ(decoded.exchange(0), own);
+  const auto expect_outputs = [&] {
+    const Tensor all = model.predict(batches);
+    ASSERT_EQ(all.shape(), outputs.shape());
+    for (std::int64_t i = 0; i < all.elements(); ++i) {
+      EXPECT_NEAR(all.values<float>()[static_cast<std::size_t>(i)],
+                  outputs.values<float>()[static_cast<std::size_t>(i)], 1e-5)
+          << i;
+    }
+    EXPECT_EQ(decoded.exchange(0), own);
+  };
+  expect_outputs();
+  model.fit(rows.batch(8), {.epochs = 1, .validation_data = batches});
+  // The first validation batch is evaluated once more, before training.
+  const int first = static_cast<int>(
+      evenly_split_range(8, world.size(), world.rank(0), world.rank(0) + world.local_size())
+          .size());
+  EXPECT_GE(decoded.load(), own + first);
+  EXPECT_LT(decoded.exchange(0), 2 * own + 1);
+  // As if no more rows fitted into memory: some workers have none in a group of rows.
+  impl_of(model).most_rows = 3;
+  expect_outputs();
+  EXPECT_NEAR(model.evaluate(batches).at("loss"), loss, 1e-5 * loss);
 }
 
 // Four replicas, on two or three workers.
