@@ -34,6 +34,7 @@ FitRun::FitRun(Model& model, const WorkerBatches& batches, const FitOptions& opt
       meter_(session_.tracks(), track_, session_.phases()),
       start_(std::in_place, session_.phases(), Phase::Start),
       samples_of_(static_cast<std::size_t>(session_.local_size()), 0),
+      stragglers_(session_.world().workers()),
       in_flight_([this](const CompiledStep& step, const StepInfo& info) { finish(step, info); }),
       good_(impl_) {}
 
@@ -55,6 +56,7 @@ History FitRun::run_epochs() {
   if (!options_.resume.empty()) resume();
   impl_.progress = [this] { return progress(); };
   impl_.attribution = [this] { return meter_.read(); };
+  impl_.stragglers = &stragglers_;
 
   const std::int64_t skipped_before = impl_.skipped_steps();
   scale_ = {.step = session_.step, .skipped = skipped_before};
@@ -73,6 +75,7 @@ History FitRun::run_epochs() {
   history_.seconds = meter_.seconds();
   history_.peak_bytes = session_.resident_bytes();
   history_.balanced = impl_.balancer.has_value();
+  history_.slow_workers = stragglers_.all();
   history_.overflowed_steps = impl_.skipped_steps() - skipped_before;
   history_.loss_scale = model_.loss_scale();
   history_.top_ops = slowest_ops(session_.track(0), 10);

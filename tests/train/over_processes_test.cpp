@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -161,6 +162,10 @@ TEST(OverProcesses, WorkersThatReadTheirOwnFilesVisitEverySampleOnceAndGoOnAsOne
 TEST(OverProcesses, EvaluateAndPredictReadOnlyTheRowsOfEachWorker) {
   expect_success("Workers.EvaluateAndPredictReadOnlyTheirRows", 2);
   expect_success("Workers.EvaluateAndPredictReadOnlyTheirRows", 3);
+}
+
+TEST(OverProcesses, AWorkerThatIsSlowerThanTheOthersIsNamed) {
+  expect_success("Workers.NameOneThatIsSlower", 2);
 }
 
 TEST(OverProcesses, LoopsOfTheUsersOwnGiveWhatTheyGiveInOne) {
@@ -331,6 +336,38 @@ TEST(Workers, EvaluateAndPredictReadOnlyTheirRows) {
   impl_of(model).most_rows = 3;
   expect_outputs();
   EXPECT_NEAR(model.evaluate(batches).at("loss"), loss, 1e-5 * loss);
+}
+
+// Worker 1 has many times as much to do for its rows.
+TEST(Workers, NameOneThatIsSlower) {
+  if (TestWorker::current() == nullptr) GTEST_SKIP() << "runs within OverProcesses";
+  const bool slow = TestWorker::current()->process() == 1;
+  const Samples samples = make_samples(64);
+  std::atomic<std::uint64_t> result = 0;
+  const Dataset batches = Dataset::from_tensor_slices({samples.x, samples.y})
+                              .map([&](const Element& row) {
+                                std::uint64_t number = 1;
+                                for (int i = 0; slow && i < 1'000'000; ++i) {
+                                  number = number * 6364136223846793005U + 1442695040888963407U;
+                                }
+                                result += number;
+                                return row;
+                              })
+                              .batch(8);
+  Sequential model({Flatten(), Dense({.units = 4})});
+  model.compile({.strategy = mirrored(2),
+                 .optimizer = SGD(),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .seed = 5});
+  std::ostringstream shown;
+  const History history = model.fit(batches, {.epochs = 8, .callbacks = {ProgressBar(shown)}});
+  ASSERT_EQ(history.slow_workers.size(), 1U);
+  EXPECT_EQ(history.slow_workers.front().worker, 1);
+  EXPECT_GT(history.slow_workers.front().times, 1.1);
+  EXPECT_NE(history.report().find("worker 1 was "), std::string::npos) << history.report();
+  if (!slow) {
+    EXPECT_NE(shown.str().find("worker 1 is "), std::string::npos) << shown.str();
+  }
 }
 
 // Four replicas, on two or three workers.
