@@ -127,9 +127,9 @@ std::string summary_text(const ClusterLinks& links) {
 
 }  // namespace
 
-ClusterLinks measure_cluster_links() {
+ClusterLinks measure_cluster_links(const TlsFiles& tls) {
   const ClusterSpec spec = place_of_this_process();
-  const std::shared_ptr<Membership> members = join(spec, {.secret = job_secret()});
+  const std::shared_ptr<Membership> members = join(spec, {.secret = job_secret(), .tls = tls});
   const std::unique_ptr<WorkerLinks> links = make_worker_links(members, {});
   ClusterLinks result{.chief = links->worker() == 0,
                       .transport = links->transport(),

@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/number.h"
 #include "lockstep/cluster/cluster_resolver.h"
+#include "lockstep/cluster/join.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/passes/precision.h"
 #include "lockstep/runtime/world.h"
@@ -58,6 +59,26 @@ void add_placement(Command app, Placement& placement) {
                  "chief's counts")
       .check(number(0.1, kMostSeconds))
       .capture_default_str();
+  add_tls(app, placement.tls);
+}
+
+void add_tls(Command app, TlsFiles& tls) {
+  app.add_option("--tls-cert", tls.certificate,
+                 "of several workers: the certificate that this process shows (LOCKSTEP_TLS_CERT)");
+  app.add_option("--tls-key", tls.key, "its private key (LOCKSTEP_TLS_KEY)");
+  app.add_option("--tls-ca", tls.authority,
+                 "the authority that signed the certificates of all (LOCKSTEP_TLS_CA)");
+}
+
+TlsFiles tls_of(const TlsFiles& flags) {
+  if (flags.empty()) return job_tls();
+  const std::pair<const char*, const std::string*> parts[] = {{"--tls-cert", &flags.certificate},
+                                                              {"--tls-key", &flags.key},
+                                                              {"--tls-ca", &flags.authority}};
+  for (const auto& [name, value] : parts) {
+    require(!value->empty(), "{} is missing: TLS needs --tls-cert, --tls-key and --tls-ca", name);
+  }
+  return flags;
 }
 
 std::vector<int> replica_counts(const Placement& placement) {
@@ -151,7 +172,8 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
         {.devices = devices,
          .balance = balance,
          .cuda = cuda,
-         .heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(silence)});
+         .heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(silence),
+         .tls = tls_of(placement.tls)});
   }
   std::vector<std::string> devices =
       placement.devices.empty() ? default_devices(placement, most) : placement.devices;

@@ -48,6 +48,7 @@ struct LaunchFlags {
   std::string log_dir;
   std::vector<std::string> env;
   std::string ssh = "ssh";
+  TlsFiles tls;
   std::string json;
   std::vector<std::string> program;
 };
@@ -118,10 +119,11 @@ std::vector<std::string> words_of(const std::string& text) {
 // one has fallen silent or stands still.
 class ServedControl final : public launch::ControlPlane {
  public:
-  explicit ServedControl(const launch::ControlRequest& request)
+  ServedControl(const launch::ControlRequest& request, const TlsFiles& tls)
       : server_({.address = launch::with_ports(request.bind, request.ports),
                  .workers = request.workers,
                  .secret = request.secret,
+                 .tls = tls,
                  .on_event = [report = request.report](const ControlEvent& event) {
                    const bool unseen =
                        event.cause == FailureCause::Silent || event.cause == FailureCause::Stuck;
@@ -151,11 +153,27 @@ std::unique_ptr<launch::ControlPlane> start_control(const LaunchFlags& flags,
                                                     const launch::ControlRequest& request) {
   if (!flags.rendezvous.empty()) return std::make_unique<EtcdControl>(flags.rendezvous);
   try {
-    return std::make_unique<ServedControl>(request);
+    return std::make_unique<ServedControl>(request, tls_of(flags.tls));
   } catch (const UsageError& error) {
     if (flags.bind.empty()) throw;
     fail<UsageError>("--bind {}: {}", flags.bind, error.what());
   }
+}
+
+// What flags say takes the place of this process's variables. Workers get the names of files; each
+// reads its own host's.
+launch::Variables variables_of(const LaunchFlags& flags) {
+  launch::Variables variables = variables_for_all(flags.env);
+  const auto set = [&](const std::string& name, const std::string& value) {
+    if (value.empty()) return;
+    std::erase_if(variables, [&](const auto& each) { return each.first == name; });
+    variables.emplace_back(name, value);
+  };
+  const TlsFiles tls = tls_of(flags.tls);
+  set(kTlsCertificateVariable, tls.certificate);
+  set(kTlsKeyVariable, tls.key);
+  set(kTlsAuthorityVariable, tls.authority);
+  return variables;
 }
 
 launch::LaunchOptions launch_options(const LaunchFlags& flags) {
@@ -165,7 +183,7 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags) {
           .program = flags.program,
           .folder = working_folder(),
           .environment = own_environment(),
-          .variables = variables_for_all(flags.env),
+          .variables = variables_of(flags),
           .ssh = words_of(flags.ssh),
           .cores_per_worker = flags.cores_per_worker,
           .bind = flags.bind,
@@ -263,6 +281,7 @@ void add_launch(Program& program) {
                  "the command that runs a shell line on a host: 'ssh -p 2222'; it must not ask for "
                  "a password")
       .capture_default_str();
+  add_tls(app, flags->tls);
   app.add_option("--json", flags->json,
                  "write how the workers ended to this file (-: standard "
                  "output; workers' output then goes to standard error)");

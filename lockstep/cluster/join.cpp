@@ -144,4 +144,18 @@ std::string job_secret(const Environment& environment) {
   return secret;
 }
 
+TlsFiles job_tls(const Environment& environment) {
+  const auto file = [&](const char* name) { return environment.find(name).value_or(""); };
+  TlsFiles tls{.certificate = file(kTlsCertificateVariable),
+               .key = file(kTlsKeyVariable),
+               .authority = file(kTlsAuthorityVariable)};
+  if (tls.empty()) return tls;
+  for (const char* name : {kTlsCertificateVariable, kTlsKeyVariable, kTlsAuthorityVariable}) {
+    require(environment.has(name),
+            "[cluster] {} is not set, but others of {}, {} and {} are: TLS needs all three", name,
+            kTlsCertificateVariable, kTlsKeyVariable, kTlsAuthorityVariable);
+  }
+  return tls;
+}
+
 }  // namespace lockstep

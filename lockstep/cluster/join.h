@@ -34,4 +34,8 @@ std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& opt
 // where it cannot be read.
 std::string job_secret(const Environment& environment = process_environment());
 
+// The files that LOCKSTEP_TLS_CERT, LOCKSTEP_TLS_KEY and LOCKSTEP_TLS_CA name; empty: there are
+// none. UsageError where one of the three is missing.
+TlsFiles job_tls(const Environment& environment = process_environment());
+
 }  // namespace lockstep

@@ -83,6 +83,7 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
   }
   const std::shared_ptr<Membership> members =
       join(*spec, {.secret = job_secret(),
+                   .tls = options.tls.empty() ? job_tls() : options.tls,
                    .heartbeat_timeout = options.heartbeat_timeout,
                    .progress_timeout = options.progress_timeout,
                    .join_timeout = options.join_timeout});
