@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/number.h"
+#include "lockstep/cluster/address.h"
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/join.h"
 #include "lockstep/device/cuda/cuda_device.h"
@@ -59,6 +60,9 @@ void add_placement(Command app, Placement& placement) {
                  "chief's counts")
       .check(number(0.1, kMostSeconds))
       .capture_default_str();
+  app.add_option("--port-range", placement.port_range,
+                 "ports that one of several workers may listen on for others: 29500-29600 "
+                 "(LOCKSTEP_PORT_RANGE, or any)");
   add_tls(app, placement.tls);
 }
 
@@ -173,7 +177,10 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
          .balance = balance,
          .cuda = cuda,
          .heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(silence),
-         .tls = tls_of(placement.tls)});
+         .tls = tls_of(placement.tls),
+         .ports = placement.port_range.empty()
+                      ? PortRange{}
+                      : parse_port_range(placement.port_range, "--port-range")});
   }
   std::vector<std::string> devices =
       placement.devices.empty() ? default_devices(placement, most) : placement.devices;

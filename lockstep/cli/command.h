@@ -36,6 +36,7 @@ struct Placement {
   bool no_tf32 = false;          // strict f32 on GPUs
   double heartbeat_timeout = 5;  // seconds; of several workers
   TlsFiles tls = {};
+  std::string port_range = "";
 };
 void add_placement(Command app, Placement& placement);
 // --tls-cert, --tls-key and --tls-ca.

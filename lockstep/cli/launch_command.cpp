@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/number.h"
+#include "lockstep/cluster/address.h"
 #include "lockstep/cluster/control/control_server.h"
 #include "lockstep/cluster/etcd/etcd_address.h"
 #include "lockstep/cluster/launch/launch.h"
@@ -160,6 +161,11 @@ std::unique_ptr<launch::ControlPlane> start_control(const LaunchFlags& flags,
   }
 }
 
+PortRange ports_of(const LaunchFlags& flags) {
+  return flags.port_range.empty() ? PortRange{}
+                                  : parse_port_range(flags.port_range, "--port-range");
+}
+
 // What flags say takes the place of this process's variables. Workers get the names of files; each
 // reads its own host's.
 launch::Variables variables_of(const LaunchFlags& flags) {
@@ -173,6 +179,8 @@ launch::Variables variables_of(const LaunchFlags& flags) {
   set(kTlsCertificateVariable, tls.certificate);
   set(kTlsKeyVariable, tls.key);
   set(kTlsAuthorityVariable, tls.authority);
+  ports_of(flags);  // throws where it is none
+  set(kPortRangeVariable, flags.port_range);
   return variables;
 }
 
@@ -187,8 +195,7 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags) {
           .ssh = words_of(flags.ssh),
           .cores_per_worker = flags.cores_per_worker,
           .bind = flags.bind,
-          .ports = flags.port_range.empty() ? launch::PortRange{}
-                                            : launch::parse_ports(flags.port_range),
+          .ports = ports_of(flags),
           .grace = duration_of("--grace", flags.grace),
           .log_folder = flags.log_dir,
           .start_control = [flags](const launch::ControlRequest& request) {
@@ -262,7 +269,7 @@ void add_launch(Program& program) {
   app.add_option("--rendezvous", flags->rendezvous,
                  "where the workers meet: etcd://host:port,host:port[/job] (the launcher)");
   app.add_option("--port-range", flags->port_range,
-                 "ports that the control plane may listen on: 29500-29600 (any)");
+                 "ports that the control plane and the workers may listen on: 29500-29600 (any)");
   app.add_option("--bind", flags->bind,
                  "the address that the control plane listens on (127.0.0.1, or with other hosts "
                  "that of the interface that leads to the first)");

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/address.h"
 #include "lockstep/cluster/control/control_client.h"
 #include "lockstep/cluster/etcd/etcd_address.h"
 #include "lockstep/cluster/etcd/etcd_membership.h"
@@ -90,6 +91,7 @@ std::shared_ptr<Membership> join_by_etcd(const ClusterSpec& spec, const JoinOpti
                   .workers = spec.workers,
                   .secret = options.secret,
                   .tls = options.tls,
+                  .ports = options.ports,
                   .heartbeat_timeout = options.heartbeat_timeout,
                   .join_timeout = options.join_timeout});
 }
@@ -142,6 +144,11 @@ std::string job_secret(const Environment& environment) {
           "the first line of this file on every host",
           *name);
   return secret;
+}
+
+PortRange job_ports(const Environment& environment) {
+  const auto text = environment.find(kPortRangeVariable);
+  return text ? parse_port_range(*text, kPortRangeVariable) : PortRange{};
 }
 
 TlsFiles job_tls(const Environment& environment) {

@@ -49,11 +49,12 @@ struct HostSharing {
 // Workers on several hosts, or on one without memory that all can map.
 class RemoteLinks final : public WorkerLinks {
  public:
-  RemoteLinks(std::shared_ptr<Membership> members, Transport transport, std::string prefix,
-              HostSharing sharing)
+  RemoteLinks(std::shared_ptr<Membership> members, Transport transport,
+              const WorkerLinksOptions& options, HostSharing sharing)
       : members_(std::move(members)),
         transport_(transport),
-        prefix_(std::move(prefix)),
+        prefix_(options.prefix),
+        ports_(options.ports),
         sharing_(std::move(sharing)) {}
 
   int worker() const override { return members_->worker(); }
@@ -98,12 +99,14 @@ class RemoteLinks final : public WorkerLinks {
                        .worker = worker(),
                        .workers = workers(),
                        .address = members_->address(),
+                       .ports = ports_,
                        .timeout = timeout});
   }
 
   std::shared_ptr<Membership> members_;
   Transport transport_;
   std::string prefix_;
+  PortRange ports_;
   HostSharing sharing_;
   int groups_ = 0;
 };
@@ -219,7 +222,7 @@ std::unique_ptr<WorkerLinks> make_worker_links(std::shared_ptr<Membership> membe
         members.worker(), members.workers(), place.worker, place.workers);
   }
   HostSharing sharing = share_within_hosts(members, options, hosts, !one_host);
-  return std::make_unique<RemoteLinks>(std::move(membership), transport, options.prefix,
+  return std::make_unique<RemoteLinks>(std::move(membership), transport, options,
                                        std::move(sharing));
 }
 

@@ -8,6 +8,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/membership.h"
+#include "lockstep/comm/port_range.h"
 #include "lockstep/comm/shared/shared_host.h"
 #include "lockstep/comm/wire.h"
 
@@ -53,6 +54,7 @@ struct WorkerLinksOptions {
   Transport transport = Transport::Auto;
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   std::string prefix = "links";  // of their keys in the store: another one for each
+  PortRange ports = {};          // that Gloo listens on
 };
 
 // Collective over the members: they find out who is on which host, and agree on a transport.

@@ -81,15 +81,17 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
     if (world.devices.empty() && !find_gpus().gpus.empty()) world.devices = {"cuda:0"};
     return std::make_shared<World>(world);
   }
+  const PortRange ports = options.ports.any() ? job_ports() : options.ports;
   const std::shared_ptr<Membership> members =
       join(*spec, {.secret = job_secret(),
                    .tls = options.tls.empty() ? job_tls() : options.tls,
+                   .ports = ports,
                    .heartbeat_timeout = options.heartbeat_timeout,
                    .progress_timeout = options.progress_timeout,
                    .join_timeout = options.join_timeout});
   world.membership = members;
-  world.links =
-      make_worker_links(members, {.transport = options.transport, .timeout = options.timeout});
+  world.links = make_worker_links(
+      members, {.transport = options.transport, .timeout = options.timeout, .ports = ports});
   world.cores = own_cores(*members, *spec, options.timeout);
   if (world.devices.empty()) {
     const std::size_t gpus = find_gpus().gpus.size();

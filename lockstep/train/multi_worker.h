@@ -43,6 +43,9 @@ struct MultiWorkerOptions {
   // encrypted; gradients are not. None: what LOCKSTEP_TLS_CERT, LOCKSTEP_TLS_KEY and
   // LOCKSTEP_TLS_CA name, if they are set.
   TlsFiles tls = {};
+  // Ports that this worker listens on for the others (Gloo, heartbeats beside etcd). None: those of
+  // LOCKSTEP_PORT_RANGE ("29500-29600") if it is set, else any.
+  PortRange ports = {};
   // How long workers wait for one another at the start.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
 };

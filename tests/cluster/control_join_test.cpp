@@ -71,5 +71,12 @@ TEST(JoinTls, FilesAreNamedByTheEnvironment) {
   }
 }
 
+TEST(JoinPorts, AreNamedByTheEnvironment) {
+  EXPECT_TRUE(job_ports(Environment{}).any());
+  EXPECT_EQ(job_ports({{"LOCKSTEP_PORT_RANGE", "29500-29600"}}),
+            (PortRange{.low = 29500, .high = 29600}));
+  EXPECT_THROW(job_ports({{"LOCKSTEP_PORT_RANGE", "29600-29500"}}), UsageError);
+}
+
 }  // namespace
 }  // namespace lockstep

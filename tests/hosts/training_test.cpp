@@ -65,6 +65,23 @@ TEST_F(OverHosts, AddressesMayBeOfIPv6) {
       kMlp);
 }
 
+// Besides the chief's own port, 5000: the ports of one end of each connection are of the range.
+TEST_F(OverHosts, WorkersAreConnectedAtPortsOfTheRange) {
+  Hosts hosts(2);
+  const Workers workers = start_all(hosts, {0, 1}, ports({hosts.address(0), hosts.address(1)}),
+                                    {"--model", "mlp", "--global-batch", "36", "--steps", "6",
+                                     "--epochs", "100000", "--port-range", "29500-29520"});
+  ASSERT_TRUE(workers[0]->await_text("epoch", kGuard)) << workers[0]->text();
+  hosts.network(0).shell(
+      "ss -Htn state established | awk '"
+      "function port(text) { sub(/.*:/, \"\", text); return text + 0 } "
+      "function of_range(p) { return p >= 29500 && p <= 29520 } "
+      "{ a = port($3); b = port($4) } "
+      "of_range(a) || of_range(b) { ++found; next } "
+      "a != 5000 && b != 5000 { print; bad = 1 } "
+      "END { print found + 0, \"connections of the range\"; exit bad || !found }'");
+}
+
 TEST_F(OverHosts, PlainVariablesAreEnough) {
   Hosts hosts(2);
   Workers workers;

@@ -7,16 +7,9 @@
 #include <vector>
 
 #include "lockstep/cluster/launch/hosts.h"
+#include "lockstep/comm/port_range.h"
 
 namespace lockstep::launch {
-
-// Ports to listen on; 0 to 0: any free one.
-struct PortRange {
-  int low = 0;
-  int high = 0;
-};
-// Reads "29500-29600". UsageError if that is not a range of ports.
-PortRange parse_ports(const std::string& text);
 
 // A worker that the control plane holds to be lost, or the control plane's own failure.
 struct ControlFailure {
