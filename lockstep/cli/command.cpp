@@ -60,6 +60,11 @@ void add_placement(Command app, Placement& placement) {
                  "chief's counts")
       .check(number(0.1, kMostSeconds))
       .capture_default_str();
+  app.add_option("--progress-timeout", placement.progress_timeout,
+                 "seconds after which one of several workers that makes no progress while others "
+                 "wait counts as failed; the chief's counts")
+      .check(number(0.1, kMostSeconds))
+      .capture_default_str();
   app.add_option("--port-range", placement.port_range,
                  "ports that one of several workers may listen on for others: 29500-29600 "
                  "(LOCKSTEP_PORT_RANGE, or any)");
@@ -172,11 +177,13 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
     if (devices.empty() && replicas > 1) devices = default_devices(placement, most);
     if (!devices.empty()) devices.resize(static_cast<std::size_t>(replicas));
     const std::chrono::duration<double> silence(placement.heartbeat_timeout);
+    const std::chrono::duration<double> progress(placement.progress_timeout);
     return MultiWorkerMirroredStrategy(
         {.devices = devices,
          .balance = balance,
          .cuda = cuda,
          .heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(silence),
+         .progress_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(progress),
          .tls = tls_of(placement.tls),
          .ports = placement.port_range.empty()
                       ? PortRange{}

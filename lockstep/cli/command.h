@@ -35,6 +35,7 @@ struct Placement {
   std::string precision = "float32";
   bool no_tf32 = false;          // strict f32 on GPUs
   double heartbeat_timeout = 5;  // seconds; of several workers
+  double progress_timeout = 60;
   TlsFiles tls = {};
   std::string port_range = "";
 };

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/control/proof.h"
+#include "lockstep/cluster/control/waiting_circle.h"
 
 namespace lockstep {
 namespace {
@@ -68,6 +69,7 @@ class ControlStateOf : public testing::Test {
     hello.mutable_hello()->set_worker(worker);
     hello.mutable_hello()->set_nonce(std::string(kNonceBytes, 'a'));
     hello.mutable_hello()->set_identity("host:pid " + std::to_string(id));
+    hello.mutable_hello()->set_address("10.0.0." + std::to_string(worker));
     send(id, hello);
     ToServer proof;
     proof.mutable_proof()->set_proof(prove("secret", Prover::Worker,
@@ -86,6 +88,15 @@ class ControlStateOf : public testing::Test {
       EXPECT_TRUE(next(id).has_welcome());
       EXPECT_EQ(next(id).members().members_size(), n);
     }
+  }
+  // A worker in a collective, which waits for a message of another one.
+  void wait_for(int worker, int other, std::uint64_t messages) {
+    ToServer message;
+    message.mutable_heartbeat()->set_step(8);
+    message.mutable_heartbeat()->set_waiting(true);
+    message.mutable_heartbeat()->set_waiting_for(static_cast<std::uint32_t>(other + 1));
+    message.mutable_heartbeat()->set_messages(messages);
+    send(members[static_cast<std::size_t>(worker)], message);
   }
   void beat(Id id, const std::string& activity = "", std::uint64_t step = 0, bool waiting = false) {
     ToServer message;
@@ -268,6 +279,57 @@ TEST_F(ControlStateOf, ProgressAndActivitiesThatTakeLongAreNoFailure) {
     beat(members[1], "", 1);
   });
   EXPECT_FALSE(state->failure());
+}
+
+TEST_F(ControlStateOf, TwoWorkersThatWaitForOneAnotherForTooLongAreNamedWithTheirLink) {
+  form(4);
+  const auto beats = [&] {
+    wait_for(0, 1, 70);
+    wait_for(1, 2, 30);
+    wait_for(2, 1, 40);
+    wait_for(3, 2, 50);
+  };
+  pass(seconds(59), beats);
+  EXPECT_FALSE(state->failure());
+  pass(seconds(3), beats);
+  ASSERT_TRUE(state->failure());
+  EXPECT_EQ(state->failure()->rank, 1);
+  for (const char* words :
+       {"worker 1 (host:pid 2) waits for worker 2, ", "worker 2 (host:pid 3) waits for worker 1, ",
+        "between 10.0.0.1 and 10.0.0.2"}) {
+    EXPECT_NE(state->failure()->message.find(words), std::string::npos)
+        << state->failure()->message;
+  }
+}
+
+TEST_F(ControlStateOf, WorkersThatWaitAreNoFailureWhileMessagesCome) {
+  form(2);
+  std::uint64_t messages = 0;
+  pass(seconds(300), [&] {
+    wait_for(0, 1, ++messages / 30);
+    wait_for(1, 0, 7);
+  });
+  EXPECT_FALSE(state->failure());
+}
+
+// As in shared memory, where a rank does not wait for messages.
+TEST_F(ControlStateOf, WhereNobodyKnowsForWhomNobodyIsNamed) {
+  form(2);
+  pass(seconds(300), [&] {
+    wait_for(0, -1, 0);
+    wait_for(1, 0, 0);
+  });
+  EXPECT_FALSE(state->failure());
+}
+
+TEST(WaitingCircle, IsTheShortestOne) {
+  EXPECT_EQ(find_waiting_circle(std::vector{1, 0}), (std::vector{0, 1}));
+  EXPECT_EQ(find_waiting_circle(std::vector{1, 2, 1, 2}), (std::vector{1, 2}));
+  EXPECT_EQ(find_waiting_circle(std::vector{1, 2, 0}), (std::vector{0, 1, 2}));
+  EXPECT_EQ(find_waiting_circle(std::vector{1, 2, 0, 4, 3}), (std::vector{3, 4}));
+  EXPECT_TRUE(find_waiting_circle(std::vector{1, -1}).empty());
+  EXPECT_TRUE(find_waiting_circle(std::vector{0, 5}).empty());
+  EXPECT_TRUE(find_waiting_circle({}).empty());
 }
 
 TEST_F(ControlStateOf, AWorkerThatNeverJoinsIsNamedAtTheDeadline) {
