@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <sstream>
 
 #include "lockstep/base/error.h"
@@ -65,6 +66,35 @@ WorldOptions world_options(const MultiWorkerOptions& options) {
           .cuda = options.cuda};
 }
 
+// A process is one worker of its job: the control plane would turn away the second one as somebody
+// who claims to be the first.
+class WorldOfThisProcess {
+ public:
+  void expect_none() {
+    const std::lock_guard lock(mutex_);
+    require(world_.expired(),
+            "[strategy] this process already has a MultiWorkerMirroredStrategy, as worker {} of "
+            "its job: make one per process and compile all models with it (copies are the same "
+            "strategy)",
+            worker_);
+  }
+  void set(const std::shared_ptr<World>& world) {
+    const std::lock_guard lock(mutex_);
+    world_ = world;
+    worker_ = world->worker();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::weak_ptr<World> world_;
+  int worker_ = 0;
+};
+
+WorldOfThisProcess& world_of_this_process() {
+  static WorldOfThisProcess place;
+  return place;
+}
+
 std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
   const std::unique_ptr<const ClusterResolver> known =
       options.resolver == nullptr ? default_resolver() : nullptr;
@@ -81,6 +111,7 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
     if (world.devices.empty() && !find_gpus().gpus.empty()) world.devices = {"cuda:0"};
     return std::make_shared<World>(world);
   }
+  world_of_this_process().expect_none();
   const PortRange ports = options.ports.any() ? job_ports() : options.ports;
   const std::shared_ptr<Membership> members =
       join(*spec, {.secret = job_secret(),
@@ -97,7 +128,9 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
     const std::size_t gpus = find_gpus().gpus.size();
     world.devices = gpus > 0 ? own_gpus(*world.links, gpus) : std::vector<std::string>{"cpu:0"};
   }
-  return std::make_shared<World>(world);
+  auto made = std::make_shared<World>(world);
+  world_of_this_process().set(made);
+  return made;
 }
 
 }  // namespace

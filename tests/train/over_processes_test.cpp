@@ -164,6 +164,10 @@ TEST(OverProcesses, EvaluateAndPredictReadOnlyTheRowsOfEachWorker) {
   expect_success("Workers.EvaluateAndPredictReadOnlyTheirRows", 3);
 }
 
+TEST(OverProcesses, ASecondStrategyOfAWorkerIsRefusedWithASentence) {
+  expect_success("WorkersByResolver.MakeOneStrategyEach", 2, {}, Over::Gloo);
+}
+
 TEST(OverProcesses, AWorkerThatIsSlowerThanTheOthersIsNamed) {
   expect_success("Workers.NameOneThatIsSlower", 2);
 }
@@ -336,6 +340,40 @@ TEST(Workers, EvaluateAndPredictReadOnlyTheirRows) {
   impl_of(model).most_rows = 3;
   expect_outputs();
   EXPECT_NEAR(model.evaluate(batches).at("loss"), loss, 1e-5 * loss);
+}
+
+// As in kWorkerVariable.
+class TestResolver final : public ClusterResolver {
+ public:
+  std::string name() const override { return "a test"; }
+  std::optional<ClusterSpec> resolve() const override {
+    ClusterSpec spec{.started_by = name()};
+    std::string over;
+    std::istringstream(std::getenv(kWorkerVariable)) >> spec.worker >> spec.workers >> over >>
+        spec.control_address;
+    spec.role = spec.worker == 0 ? Role::Chief : Role::Worker;
+    spec.local_worker = spec.worker;
+    spec.local_workers = spec.workers;
+    return spec;
+  }
+};
+
+TEST(WorkersByResolver, MakeOneStrategyEach) {
+  if (std::getenv(kWorkerVariable) == nullptr) GTEST_SKIP() << "runs within OverProcesses";
+  const MultiWorkerOptions options{.resolver = std::make_shared<TestResolver>(),
+                                   .devices = {"cpu:0"}};
+  const MultiWorkerMirroredStrategy first(options);
+  EXPECT_EQ(first.num_replicas_in_sync(), 2);
+  try {
+    const MultiWorkerMirroredStrategy second(options);
+    ADD_FAILURE() << "a process is two workers";
+  } catch (const UsageError& error) {
+    EXPECT_NE(
+        std::string(error.what()).find("this process already has a MultiWorkerMirroredStrategy"),
+        std::string::npos)
+        << error.what();
+  }
+  const MirroredStrategy other(DeviceNames{"cpu:0"});  // of one process: that is another matter
 }
 
 // Worker 1 has many times as much to do for its rows.
