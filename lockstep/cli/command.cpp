@@ -14,6 +14,7 @@
 #include "lockstep/cluster/address.h"
 #include "lockstep/cluster/cluster_resolver.h"
 #include "lockstep/cluster/join.h"
+#include "lockstep/device/cpu/core_quota.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/passes/precision.h"
 #include "lockstep/runtime/world.h"
@@ -22,15 +23,30 @@
 namespace lockstep::cli {
 namespace {
 
-// Restricts this process, and the threads it will create, to the first `count` of its cores.
+// Restricts this process, and the threads it will create.
+void restrict_to(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  require(sched_setaffinity(0, sizeof(set), &set) == 0, "--cores {}: the system refuses it",
+          cores.size());
+}
+
+// To the first `count` of its cores.
 void use_cores(int count) {
   const std::vector<int> cores = available_cores();
   require(static_cast<std::size_t>(count) <= cores.size(),
           "--cores {}: this process may use only {} of the machine's cores", count, cores.size());
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (int i = 0; i < count; ++i) CPU_SET(cores[static_cast<std::size_t>(i)], &set);
-  require(sched_setaffinity(0, sizeof(set), &set) == 0, "--cores {}: the system refuses it", count);
+  restrict_to({cores.begin(), cores.begin() + count});
+}
+
+// As many as the control group grants time for. Threads on more cores would use that time up in
+// turns, and stand still until there is more.
+void use_granted_cores() {
+  const std::vector<int> cores = available_cores();
+  const int granted = core_quota();
+  if (granted == 0 || granted >= std::ssize(cores)) return;
+  restrict_to(some_cores(cores, granted, getpid() % static_cast<int>(cores.size())));
 }
 
 }  // namespace
@@ -107,7 +123,11 @@ std::vector<int> replica_counts(const Placement& placement) {
     require(strategy != "one-device" || count == 1,
             "--strategy one-device has one replica, not {}: use mirrored", count);
   }
-  if (placement.cores > 0) use_cores(placement.cores);
+  if (placement.cores > 0) {
+    use_cores(placement.cores);
+  } else if (!is_one_of_several(placement)) {
+    use_granted_cores();  // workers divide them
+  }
   return counts;
 }
 

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/join.h"
 #include "lockstep/comm/host_identity.h"
+#include "lockstep/device/cpu/core_quota.h"
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/train/strategy_impl.h"
@@ -36,11 +37,14 @@ std::vector<int> own_cores(Membership& members, const ClusterSpec& spec,
     if (w < members.worker()) ++before;
   }
   const std::vector<int> cores = available_cores();
-  if (sharing == 1 && (spec.cores <= 0 || spec.cores >= std::ssize(cores))) return cores;
+  // What the control group grants is for all of them.
+  const int quota = spec.cores > 0 ? 0 : core_quota();
+  const int given = quota > 0 ? std::max(quota / sharing, 1) : spec.cores;
+  if (sharing == 1 && (given <= 0 || given >= std::ssize(cores))) return cores;
   const auto total = static_cast<std::int64_t>(cores.size());
   std::int64_t begin = total * before / sharing;
   std::int64_t end = std::max(begin + 1, total * (before + 1) / sharing);
-  if (spec.cores > 0) end = std::min(end, begin + spec.cores);
+  if (given > 0) end = std::min(end, begin + given);
   return {cores.begin() + begin, cores.begin() + end};
 }
 

@@ -7,6 +7,7 @@
 #include "lockstep/cluster/launch/cores.h"
 #include "lockstep/cluster/launch/hosts.h"
 #include "lockstep/cluster/launch/remote.h"
+#include "lockstep/device/cpu/core_quota.h"
 
 namespace lockstep::launch {
 namespace {
