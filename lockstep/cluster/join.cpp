@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <condition_variable>
@@ -12,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/address.h"
+#include "lockstep/cluster/await_name.h"
 #include "lockstep/cluster/control/control_client.h"
 #include "lockstep/cluster/etcd/etcd_address.h"
 #include "lockstep/cluster/etcd/etcd_membership.h"
@@ -98,8 +100,13 @@ std::shared_ptr<Membership> join_by_etcd(const ClusterSpec& spec, const JoinOpti
 
 }  // namespace
 
-std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& options) {
-  if (is_etcd_address(spec.control_address)) return join_by_etcd(spec, options);
+std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& given) {
+  if (is_etcd_address(spec.control_address)) return join_by_etcd(spec, given);
+  JoinOptions options = given;
+  options.join_timeout -=
+      await_name(parse_address(spec.control_address, "the address of the control plane").host,
+                 options.join_timeout);
+  options.join_timeout = std::max(options.join_timeout, std::chrono::milliseconds(1));
   const auto joined = std::make_shared<Joined>();
   joined->patience = options.heartbeat_timeout;
   std::string address =
