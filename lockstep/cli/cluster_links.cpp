@@ -127,10 +127,10 @@ std::string summary_text(const ClusterLinks& links) {
 
 }  // namespace
 
-ClusterLinks measure_cluster_links() {
+ClusterLinks measure_cluster_links(const TlsFiles& tls) {
   const ClusterSpec spec = place_of_this_process();
-  const std::shared_ptr<Membership> members = join(spec, {.secret = job_secret()});
-  const std::unique_ptr<WorkerLinks> links = make_worker_links(members, {});
+  const std::shared_ptr<Membership> members = join(spec, {.secret = job_secret(), .tls = tls});
+  const std::unique_ptr<WorkerLinks> links = make_worker_links(members, {.ports = job_ports()});
   ClusterLinks result{.chief = links->worker() == 0,
                       .transport = links->transport(),
                       .hosts = host_names(*members),

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/cli/output.h"
+#include "lockstep/cluster/tls_files.h"
 #include "lockstep/comm/link_probe.h"
 
 namespace lockstep::cli {
@@ -19,7 +20,7 @@ struct ClusterLinks {
 
 // Joins the job and measures; the chief shows its progress on standard error. UsageError, which
 // says how to start several, where this process is alone.
-ClusterLinks measure_cluster_links();
+ClusterLinks measure_cluster_links(const TlsFiles& tls);
 
 Json links_json(const ClusterLinks& links);
 // Matrices for up to 16 workers; for more, a summary with the slowest links.

@@ -11,7 +11,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/number.h"
+#include "lockstep/cluster/address.h"
 #include "lockstep/cluster/cluster_resolver.h"
+#include "lockstep/cluster/join.h"
+#include "lockstep/device/cpu/core_quota.h"
 #include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/passes/precision.h"
 #include "lockstep/runtime/world.h"
@@ -20,15 +23,30 @@
 namespace lockstep::cli {
 namespace {
 
-// Restricts this process, and the threads it will create, to the first `count` of its cores.
+// Restricts this process, and the threads it will create.
+void restrict_to(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  require(sched_setaffinity(0, sizeof(set), &set) == 0, "--cores {}: the system refuses it",
+          cores.size());
+}
+
+// To the first `count` of its cores.
 void use_cores(int count) {
   const std::vector<int> cores = available_cores();
   require(static_cast<std::size_t>(count) <= cores.size(),
           "--cores {}: this process may use only {} of the machine's cores", count, cores.size());
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (int i = 0; i < count; ++i) CPU_SET(cores[static_cast<std::size_t>(i)], &set);
-  require(sched_setaffinity(0, sizeof(set), &set) == 0, "--cores {}: the system refuses it", count);
+  restrict_to({cores.begin(), cores.begin() + count});
+}
+
+// As many as the control group grants time for. Threads on more cores would use that time up in
+// turns, and stand still until there is more.
+void use_granted_cores() {
+  const std::vector<int> cores = available_cores();
+  const int granted = core_quota();
+  if (granted == 0 || granted >= std::ssize(cores)) return;
+  restrict_to(some_cores(cores, granted, getpid() % static_cast<int>(cores.size())));
 }
 
 }  // namespace
@@ -62,6 +80,34 @@ void add_placement(Command app, Placement& placement) {
                  "what the others do when one of several workers has failed: stop, restart or "
                  "shrink (what lockstep launch or LOCKSTEP_ON_FAILURE says, else stop)")
       .check(one_of({"stop", "restart", "shrink"}));
+  app.add_option("--progress-timeout", placement.progress_timeout,
+                 "seconds after which one of several workers that makes no progress while others "
+                 "wait counts as failed; the chief's counts")
+      .check(number(0.1, kMostSeconds))
+      .capture_default_str();
+  app.add_option("--port-range", placement.port_range,
+                 "ports that one of several workers may listen on for others: 29500-29600 "
+                 "(LOCKSTEP_PORT_RANGE, or any)");
+  add_tls(app, placement.tls);
+}
+
+void add_tls(Command app, TlsFiles& tls) {
+  app.add_option("--tls-cert", tls.certificate,
+                 "of several workers: the certificate that this process shows (LOCKSTEP_TLS_CERT)");
+  app.add_option("--tls-key", tls.key, "its private key (LOCKSTEP_TLS_KEY)");
+  app.add_option("--tls-ca", tls.authority,
+                 "the authority that signed the certificates of all (LOCKSTEP_TLS_CA)");
+}
+
+TlsFiles tls_of(const TlsFiles& flags) {
+  if (flags.empty()) return job_tls();
+  const std::pair<const char*, const std::string*> parts[] = {{"--tls-cert", &flags.certificate},
+                                                              {"--tls-key", &flags.key},
+                                                              {"--tls-ca", &flags.authority}};
+  for (const auto& [name, value] : parts) {
+    require(!value->empty(), "{} is missing: TLS needs --tls-cert, --tls-key and --tls-ca", name);
+  }
+  return flags;
 }
 
 namespace {
@@ -91,7 +137,11 @@ std::vector<int> replica_counts(const Placement& placement) {
     require(strategy != "one-device" || count == 1,
             "--strategy one-device has one replica, not {}: use mirrored", count);
   }
-  if (placement.cores > 0) use_cores(placement.cores);
+  if (placement.cores > 0) {
+    use_cores(placement.cores);
+  } else if (!is_one_of_several(placement)) {
+    use_granted_cores();  // workers divide them
+  }
   return counts;
 }
 
@@ -161,12 +211,18 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
     if (devices.empty() && replicas > 1) devices = default_devices(placement, most);
     if (!devices.empty()) devices.resize(static_cast<std::size_t>(replicas));
     const std::chrono::duration<double> silence(placement.heartbeat_timeout);
+    const std::chrono::duration<double> progress(placement.progress_timeout);
     return MultiWorkerMirroredStrategy(
         {.devices = devices,
          .balance = balance,
          .cuda = cuda,
          .on_failure = on_failure_by_name(placement.on_failure),
-         .heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(silence)});
+         .heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(silence),
+         .progress_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(progress),
+         .tls = tls_of(placement.tls),
+         .ports = placement.port_range.empty()
+                      ? PortRange{}
+                      : parse_port_range(placement.port_range, "--port-range")});
   }
   std::vector<std::string> devices =
       placement.devices.empty() ? default_devices(placement, most) : placement.devices;

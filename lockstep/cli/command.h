@@ -8,6 +8,7 @@
 
 #include "lockstep/cli/flags.h"
 #include "lockstep/cli/output.h"
+#include "lockstep/cluster/tls_files.h"
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/train/strategy.h"
 
@@ -35,8 +36,16 @@ struct Placement {
   bool no_tf32 = false;          // strict f32 on GPUs
   double heartbeat_timeout = 5;  // seconds; of several workers
   std::string on_failure = {};   // stop, restart or shrink; of several workers
+  double progress_timeout = 60;
+  TlsFiles tls = {};
+  std::string port_range = "";
 };
 void add_placement(Command app, Placement& placement);
+// --tls-cert, --tls-key and --tls-ca.
+void add_tls(Command app, TlsFiles& tls);
+// The files that the flags name or, if there are none, the environment. UsageError where one of the
+// three is missing.
+TlsFiles tls_of(const TlsFiles& flags);
 // The replica counts that a placement asks for, one in most commands. UsageError if they do not fit
 // the devices or a flag is unknown. Restricts the process to --cores.
 std::vector<int> replica_counts(const Placement& placement);

@@ -68,6 +68,7 @@ std::vector<Missing> missing_backends() {
 
 struct DevicesOptions {
   bool cluster = false;
+  TlsFiles tls;
   std::string json;
 };
 
@@ -75,7 +76,7 @@ void run(const DevicesOptions& options) {
   const std::string& json_target = options.json;
   check_target("--json", json_target);
   std::optional<ClusterLinks> links;
-  if (options.cluster) links = measure_cluster_links();
+  if (options.cluster) links = measure_cluster_links(tls_of(options.tls));
   if (links && !links->chief) return;
   const std::unique_ptr<CpuDevice> device = std::move(make_cpu_devices(1).front());
   const auto missing = missing_backends();
@@ -134,6 +135,7 @@ void add_devices(Program& program) {
   app.add_flag("--cluster", options->cluster,
                "as one of several workers: also measure the link between each two of them (started "
                "by lockstep launch, srun, mpirun, …)");
+  add_tls(app, options->tls);
   app.add_option("--json", options->json, "write the list to this file (-: standard output)");
   app.callback([options] { run(*options); });
 }

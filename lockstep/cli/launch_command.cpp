@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/number.h"
+#include "lockstep/cluster/address.h"
 #include "lockstep/cluster/control/control_server.h"
 #include "lockstep/cluster/etcd/etcd_address.h"
 #include "lockstep/cluster/launch/launch.h"
@@ -49,6 +50,7 @@ struct LaunchFlags {
   std::string log_dir;
   std::vector<std::string> env;
   std::string ssh = "ssh";
+  TlsFiles tls;
   std::string json;
   std::vector<std::string> program;
 };
@@ -132,10 +134,11 @@ launch::ControlReport report_of(const ControlEvent& event) {
 // fallen silent or stands still, and whether the job goes on.
 class ServedControl final : public launch::ControlPlane {
  public:
-  explicit ServedControl(const launch::ControlRequest& request)
+  ServedControl(const launch::ControlRequest& request, const TlsFiles& tls)
       : server_({.address = launch::with_ports(request.bind, request.ports),
                  .workers = request.workers,
                  .secret = request.secret,
+                 .tls = tls,
                  .heartbeat_timeout = request.heartbeat_timeout,
                  .on_failure = request.on_failure,
                  .on_event = [report = request.report](const ControlEvent& event) {
@@ -166,11 +169,34 @@ std::unique_ptr<launch::ControlPlane> start_control(const LaunchFlags& flags,
                                                     const launch::ControlRequest& request) {
   if (!flags.rendezvous.empty()) return std::make_unique<EtcdControl>(flags.rendezvous);
   try {
-    return std::make_unique<ServedControl>(request);
+    return std::make_unique<ServedControl>(request, tls_of(flags.tls));
   } catch (const UsageError& error) {
     if (flags.bind.empty()) throw;
     fail<UsageError>("--bind {}: {}", flags.bind, error.what());
   }
+}
+
+PortRange ports_of(const LaunchFlags& flags) {
+  return flags.port_range.empty() ? PortRange{}
+                                  : parse_port_range(flags.port_range, "--port-range");
+}
+
+// What flags say takes the place of this process's variables. Workers get the names of files; each
+// reads its own host's.
+launch::Variables variables_of(const LaunchFlags& flags) {
+  launch::Variables variables = variables_for_all(flags.env);
+  const auto set = [&](const std::string& name, const std::string& value) {
+    if (value.empty()) return;
+    std::erase_if(variables, [&](const auto& each) { return each.first == name; });
+    variables.emplace_back(name, value);
+  };
+  const TlsFiles tls = tls_of(flags.tls);
+  set(kTlsCertificateVariable, tls.certificate);
+  set(kTlsKeyVariable, tls.key);
+  set(kTlsAuthorityVariable, tls.authority);
+  ports_of(flags);  // throws where it is none
+  set(kPortRangeVariable, flags.port_range);
+  return variables;
 }
 
 launch::LaunchOptions launch_options(const LaunchFlags& flags) {
@@ -180,12 +206,11 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags) {
           .program = flags.program,
           .folder = working_folder(),
           .environment = own_environment(),
-          .variables = variables_for_all(flags.env),
+          .variables = variables_of(flags),
           .ssh = words_of(flags.ssh),
           .cores_per_worker = flags.cores_per_worker,
           .bind = flags.bind,
-          .ports = flags.port_range.empty() ? launch::PortRange{}
-                                            : launch::parse_ports(flags.port_range),
+          .ports = ports_of(flags),
           .grace = duration_of("--grace", flags.grace),
           .on_failure = flags.on_failure == "restart"  ? OnFailure::Restart
                         : flags.on_failure == "shrink" ? OnFailure::Shrink
@@ -273,7 +298,7 @@ void add_launch(Program& program) {
   app.add_option("--rendezvous", flags->rendezvous,
                  "where the workers meet: etcd://host:port,host:port[/job] (the launcher)");
   app.add_option("--port-range", flags->port_range,
-                 "ports that the control plane may listen on: 29500-29600 (any)");
+                 "ports that the control plane and the workers may listen on: 29500-29600 (any)");
   app.add_option("--bind", flags->bind,
                  "the address that the control plane listens on (127.0.0.1, or with other hosts "
                  "that of the interface that leads to the first)");
@@ -292,6 +317,7 @@ void add_launch(Program& program) {
                  "the command that runs a shell line on a host: 'ssh -p 2222'; it must not ask for "
                  "a password")
       .capture_default_str();
+  add_tls(app, flags->tls);
   app.add_option("--json", flags->json,
                  "write how the workers ended to this file (-: standard "
                  "output; workers' output then goes to standard error)");

@@ -62,6 +62,13 @@ Json result_json(const TrainOptions& options, const Strategy& strategy, std::int
                {"attribution", attribution_json(history.attribution)},
                {"by_replica", std::move(replicas)},
                {"checkpoint", ending.checkpoint ? Json(*ending.checkpoint) : Json(nullptr)}};
+  for (const SlowWorker& slow : history.slow_workers) {
+    json["slow_workers"].push_back({{"worker", slow.worker},
+                                    {"times_slower", slow.times},
+                                    {"waiting", slow.waiting},
+                                    {"steps", slow.steps},
+                                    {"seconds", slow.seconds}});
+  }
   if (!history.failure.empty()) json["failure"] = history.failure;
   if (history.restores > 0) json["restores"] = history.restores;
   for (const Recovery& recovery : history.recoveries) {

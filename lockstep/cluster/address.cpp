@@ -78,4 +78,18 @@ Address parse_address(std::string_view text, std::string_view what) {
   return {.host = parse_host(host, what), .port = parse_port(text.substr(colon + 1), what)};
 }
 
+PortRange parse_port_range(std::string_view text, std::string_view what) {
+  PortRange ports;
+  const char* const end = text.data() + text.size();
+  const auto low = std::from_chars(text.data(), end, ports.low);
+  bool good = low.ec == std::errc() && low.ptr != end && *low.ptr == '-';
+  if (good) {
+    const auto high = std::from_chars(low.ptr + 1, end, ports.high);
+    good = high.ec == std::errc() && high.ptr == end;
+  }
+  require(good && ports.low >= 1 && ports.low <= ports.high && ports.high <= 65535,
+          "{} {}: write the lowest and the highest port, such as 29500-29600", what, text);
+  return ports;
+}
+
 }  // namespace lockstep

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/comm/port_range.h"
+
 namespace lockstep {
 
 struct Address {
@@ -24,5 +26,9 @@ Address parse_address(std::string_view text, std::string_view what);
 std::string parse_host(std::string_view text, std::string_view what);
 // From 1 to 65535.
 std::uint16_t parse_port(std::string_view text, std::string_view what);
+
+// "29500-29600".
+PortRange parse_port_range(std::string_view text, std::string_view what);
+inline constexpr const char* kPortRangeVariable = "LOCKSTEP_PORT_RANGE";
 
 }  // namespace lockstep

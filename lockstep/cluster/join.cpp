@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <condition_variable>
@@ -11,6 +12,8 @@
 #include <set>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/address.h"
+#include "lockstep/cluster/await_name.h"
 #include "lockstep/cluster/control/control_client.h"
 #include "lockstep/cluster/etcd/etcd_address.h"
 #include "lockstep/cluster/etcd/etcd_membership.h"
@@ -90,6 +93,7 @@ std::shared_ptr<Membership> join_by_etcd(const ClusterSpec& spec, const JoinOpti
                   .workers = spec.workers,
                   .secret = options.secret,
                   .tls = options.tls,
+                  .ports = options.ports,
                   .heartbeat_timeout = options.heartbeat_timeout,
                   .on_failure = options.on_failure,
                   .join_timeout = options.join_timeout});
@@ -97,8 +101,13 @@ std::shared_ptr<Membership> join_by_etcd(const ClusterSpec& spec, const JoinOpti
 
 }  // namespace
 
-std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& options) {
-  if (is_etcd_address(spec.control_address)) return join_by_etcd(spec, options);
+std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& given) {
+  if (is_etcd_address(spec.control_address)) return join_by_etcd(spec, given);
+  JoinOptions options = given;
+  options.join_timeout -=
+      await_name(parse_address(spec.control_address, "the address of the control plane").host,
+                 options.join_timeout);
+  options.join_timeout = std::max(options.join_timeout, std::chrono::milliseconds(1));
   const auto joined = std::make_shared<Joined>();
   joined->patience = options.heartbeat_timeout;
   std::string address =
@@ -148,6 +157,25 @@ std::string job_secret(const Environment& environment) {
           "the first line of this file on every host",
           *name);
   return secret;
+}
+
+PortRange job_ports(const Environment& environment) {
+  const auto text = environment.find(kPortRangeVariable);
+  return text ? parse_port_range(*text, kPortRangeVariable) : PortRange{};
+}
+
+TlsFiles job_tls(const Environment& environment) {
+  const auto file = [&](const char* name) { return environment.find(name).value_or(""); };
+  TlsFiles tls{.certificate = file(kTlsCertificateVariable),
+               .key = file(kTlsKeyVariable),
+               .authority = file(kTlsAuthorityVariable)};
+  if (tls.empty()) return tls;
+  for (const char* name : {kTlsCertificateVariable, kTlsKeyVariable, kTlsAuthorityVariable}) {
+    require(environment.has(name),
+            "[cluster] {} is not set, but others of {}, {} and {} are: TLS needs all three", name,
+            kTlsCertificateVariable, kTlsKeyVariable, kTlsAuthorityVariable);
+  }
+  return tls;
 }
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "lockstep/cluster/control/control_server.h"
 #include "lockstep/cluster/environment.h"
 #include "lockstep/comm/membership.h"
+#include "lockstep/comm/port_range.h"
 
 namespace lockstep {
 
@@ -18,6 +19,8 @@ struct JoinOptions {
   // Proves that a process belongs to the job; empty: only workers on this host can join.
   std::string secret = {};
   TlsFiles tls = {};
+  // That this worker listens on for others (heartbeats beside etcd).
+  PortRange ports = {};
   // The server's timeouts (ControlServerOptions), where this process serves the control plane.
   std::chrono::milliseconds heartbeat_timeout{5000};
   std::chrono::milliseconds progress_timeout{60'000};
@@ -36,5 +39,12 @@ std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& opt
 // once and closed) or as a file holds it (LOCKSTEP_SECRET_FILE); empty: there is none. UsageError
 // where it cannot be read.
 std::string job_secret(const Environment& environment = process_environment());
+
+// The files that LOCKSTEP_TLS_CERT, LOCKSTEP_TLS_KEY and LOCKSTEP_TLS_CA name; empty: there are
+// none. UsageError where one of the three is missing.
+TlsFiles job_tls(const Environment& environment = process_environment());
+
+// The ports of LOCKSTEP_PORT_RANGE ("29500-29600") that a worker may listen on; not set: any.
+PortRange job_ports(const Environment& environment = process_environment());
 
 }  // namespace lockstep

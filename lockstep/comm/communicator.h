@@ -102,6 +102,12 @@ class Group {
 
   // Whether a rank of this process has been waiting for another one for a while. From any thread.
   virtual bool waiting() const { return false; }
+  // What this process waits for, where others are reached by messages. From any thread.
+  struct Awaited {
+    int worker = -1;             // whose message; -1: none, or not known
+    std::uint64_t messages = 0;  // that have come
+  };
+  virtual Awaited awaited() const { return {}; }
 
   // As Communicator::abort. The first failure stays until the reset.
   virtual void abort(const Failure& failure) = 0;

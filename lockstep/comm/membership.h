@@ -18,8 +18,10 @@ namespace lockstep {
 // What a worker does, for the others to know while they wait for it.
 struct WorkerProgress {
   std::uint64_t step = 0;
-  bool waiting = false;       // for other workers
-  std::string activity = {};  // "step 12"; "planning", "validating" and "saving" may take long
+  bool waiting = false;        // for other workers
+  int waiting_for = -1;        // the one whose message it waits for, where that is known
+  std::uint64_t messages = 0;  // that have come from others
+  std::string activity = {};   // "step 12"; "planning", "validating" and "saving" may take long
 };
 
 // What the others do when a worker has failed. Stop: all end with an error. Restart: it is started

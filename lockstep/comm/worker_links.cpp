@@ -1,18 +1,20 @@
 #include "lockstep/comm/worker_links.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/gloo/gloo_wire.h"
 #include "lockstep/comm/host_identity.h"
 #include "lockstep/comm/mpi/mpi_wire.h"
+#include "lockstep/comm/remote/mixed_wire.h"
 #include "lockstep/comm/remote/remote_group.h"
+#include "lockstep/comm/shared/shared_memory.h"
 
 namespace lockstep {
 namespace {
@@ -37,22 +39,35 @@ class SharedLinks final : public WorkerLinks {
   std::shared_ptr<SharedHost> host_;
 };
 
+// Which workers are on this one's host, and whether those of a host exchange bytes in memory.
+struct HostSharing {
+  std::vector<int> host = {};
+  bool here = false;
+  bool anywhere = false;
+};
+
 // Workers on several hosts, or on one without memory that all can map.
 class RemoteLinks final : public WorkerLinks {
  public:
-  RemoteLinks(std::shared_ptr<Membership> members, Transport transport, std::string prefix,
-              std::span<const std::string> hosts)
-      : members_(std::move(members)), transport_(transport), prefix_(std::move(prefix)) {
-    const auto mine = hosts.begin() + members_->worker();
-    local_worker_ = static_cast<int>(std::count(hosts.begin(), mine, *mine));
-    local_workers_ = static_cast<int>(std::ranges::count(hosts, *mine));
-  }
+  RemoteLinks(std::shared_ptr<Membership> members, Transport transport,
+              const WorkerLinksOptions& options, HostSharing sharing)
+      : members_(std::move(members)),
+        transport_(transport),
+        prefix_(options.prefix),
+        ports_(options.ports),
+        sharing_(std::move(sharing)) {}
 
   int worker() const override { return members_->worker(); }
   int workers() const override { return members_->workers(); }
-  std::string transport() const override { return transport_ == Transport::Mpi ? "MPI" : "Gloo"; }
-  int local_worker() const override { return local_worker_; }
-  int local_workers() const override { return local_workers_; }
+  std::string transport() const override {
+    const std::string between_hosts = transport_ == Transport::Mpi ? "MPI" : "Gloo";
+    return sharing_.anywhere ? between_hosts + ", shared memory within a host" : between_hosts;
+  }
+  int local_worker() const override {
+    return static_cast<int>(
+        std::ranges::count_if(sharing_.host, [this](int other) { return other < worker(); }));
+  }
+  int local_workers() const override { return static_cast<int>(sharing_.host.size()); }
   std::unique_ptr<Group> make_group(const WorkerGroupOptions& options) override {
     return std::make_unique<RemoteGroup>(
         RemoteGroupOptions{.names = options.names,
@@ -66,22 +81,33 @@ class RemoteLinks final : public WorkerLinks {
 
  private:
   MakeWire wires(std::chrono::milliseconds timeout) {
-    return transport_ == Transport::Mpi ? mpi_wires(timeout) : gloo(timeout);
+    const int group = groups_++;
+    const MakeWire between_hosts =
+        transport_ == Transport::Mpi ? mpi_wires(timeout) : gloo(group, timeout);
+    if (!sharing_.here) return between_hosts;
+    return mixed_wires({.between_hosts = between_hosts,
+                        .store = &members_->store(),
+                        .prefix = fmt::format("{}/rings/{}", prefix_, group),
+                        .worker = worker(),
+                        .workers = workers(),
+                        .host = sharing_.host,
+                        .timeout = timeout});
   }
-  MakeWire gloo(std::chrono::milliseconds timeout) {
+  MakeWire gloo(int group, std::chrono::milliseconds timeout) {
     return gloo_wires({.store = &members_->store(),
-                       .prefix = fmt::format("{}/gloo/{}", prefix_, groups_++),
+                       .prefix = fmt::format("{}/gloo/{}", prefix_, group),
                        .worker = worker(),
                        .workers = workers(),
                        .address = members_->address(),
+                       .ports = ports_,
                        .timeout = timeout});
   }
 
   std::shared_ptr<Membership> members_;
   Transport transport_;
   std::string prefix_;
-  int local_worker_ = 0;
-  int local_workers_ = 1;
+  PortRange ports_;
+  HostSharing sharing_;
   int groups_ = 0;
 };
 
@@ -109,10 +135,9 @@ std::shared_ptr<SharedHost> share_memory(Membership& members, const WorkerLinksO
   if (worker == 0) {
     const int fd = SharedHost::create(members.workers());
     host = std::make_shared<SharedHost>(fd, 0, members.workers(), options.timeout);
-    members.store().set(key, fmt::format("/proc/{}/fd/{}", getpid(), fd));
+    members.store().set(key, path_of_descriptor(fd));
   } else {
-    const std::string path = members.store().get(key, options.timeout);
-    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    const int fd = open_descriptor(members.store().get(key, options.timeout));
     if (fd < 0) {
       said = fmt::format("worker {} cannot open the memory of worker 0: {}", worker,
                          std::strerror(errno));
@@ -126,6 +151,45 @@ std::shared_ptr<SharedHost> share_memory(Membership& members, const WorkerLinksO
     return nullptr;
   }
   return host;
+}
+
+// Where workers are on several hosts: those of one host share memory if all of them can open a
+// descriptor of the first. `asked`: otherwise this only says who is on the host.
+HostSharing share_within_hosts(Membership& members, const WorkerLinksOptions& options,
+                               std::span<const std::string> hosts, bool asked) {
+  const auto index = [](int worker) { return static_cast<std::size_t>(worker); };
+  const std::string& mine = hosts[index(members.worker())];
+  HostSharing sharing;
+  for (int w = 0; w < members.workers(); ++w) {
+    if (hosts[index(w)] == mine) sharing.host.push_back(w);
+  }
+  if (!asked) return sharing;
+  const int first = sharing.host.front();
+  const std::string key = fmt::format("{}/descriptor of {}", options.prefix, first);
+  std::optional<SharedFile> file;  // of the first: until all have opened it
+  bool opened = true;
+  if (members.worker() == first && sharing.host.size() > 1) {
+    file.emplace(memfd_create("lockstep", MFD_CLOEXEC));
+    members.store().set(key, path_of_descriptor(file->fd()));
+    opened = file->fd() >= 0;
+  } else if (sharing.host.size() > 1) {
+    const SharedFile theirs(open_descriptor(members.store().get(key, options.timeout)));
+    opened = theirs.fd() >= 0;
+  }
+  const auto said = publish(members, options, "within host", opened ? "ok" : "cannot");
+  sharing.here = sharing.host.size() > 1;
+  for (const int w : sharing.host) sharing.here = sharing.here && said[index(w)] == "ok";
+  for (const std::string& host : hosts) {
+    int workers = 0;
+    bool all = true;
+    for (int w = 0; w < members.workers(); ++w) {
+      if (hosts[index(w)] != host) continue;
+      ++workers;
+      all = all && said[index(w)] == "ok";
+    }
+    sharing.anywhere = sharing.anywhere || (workers > 1 && all);
+  }
+  return sharing;
 }
 
 }  // namespace
@@ -157,7 +221,9 @@ std::unique_ptr<WorkerLinks> make_worker_links(std::shared_ptr<Membership> membe
         "mpirun, or use another transport",
         members.worker(), members.workers(), place.worker, place.workers);
   }
-  return std::make_unique<RemoteLinks>(std::move(membership), transport, options.prefix, hosts);
+  HostSharing sharing = share_within_hosts(members, options, hosts, !one_host);
+  return std::make_unique<RemoteLinks>(std::move(membership), transport, options,
+                                       std::move(sharing));
 }
 
 }  // namespace lockstep

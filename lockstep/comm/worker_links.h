@@ -8,6 +8,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/membership.h"
+#include "lockstep/comm/port_range.h"
 #include "lockstep/comm/shared/shared_host.h"
 #include "lockstep/comm/wire.h"
 
@@ -27,7 +28,7 @@ class WorkerLinks {
   virtual ~WorkerLinks() = default;
   virtual int worker() const = 0;
   virtual int workers() const = 0;
-  // "shared memory", "Gloo", "MPI".
+  // "shared memory", "Gloo", "MPI"; "Gloo, shared memory within a host".
   virtual std::string transport() const = 0;
   // The number of this worker among those of its host, and how many they are.
   virtual int local_worker() const = 0;
@@ -41,8 +42,9 @@ class WorkerLinks {
 };
 
 // What carries bytes between workers. Auto: shared memory where all workers are on one host and can
-// map the same memory, else Gloo. Gloo and MPI carry plain bytes: whoever can read the network can
-// read them.
+// map the same memory, else Gloo. Where workers are on several hosts, Gloo and MPI carry bytes
+// between hosts only, unless the workers of a host cannot map the same memory. They carry plain
+// bytes: whoever can read the network can read them.
 enum class Transport { Auto, SharedMemory, Gloo, Mpi };
 
 // Processes of one host that already share memory.
@@ -52,6 +54,7 @@ struct WorkerLinksOptions {
   Transport transport = Transport::Auto;
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
   std::string prefix = "links";  // of their keys in the store: another one for each
+  PortRange ports = {};          // that Gloo listens on
 };
 
 // Collective over the members: they find out who is on which host, and agree on a transport.

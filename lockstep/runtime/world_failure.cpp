@@ -57,8 +57,17 @@ WorkerProgress World::progress() const {
   const std::lock_guard lock(groups_mutex_);
   const bool waiting =
       (control_ != nullptr && control_->waiting()) || std::ranges::any_of(groups_, waits);
+  // The control group first: ranks may be waiting for what this process does after it.
+  Group::Awaited awaited = control_ != nullptr ? control_->awaited() : Group::Awaited();
+  for (const auto& group : groups_) {
+    const Group::Awaited more = group->awaited();
+    if (awaited.worker < 0) awaited.worker = more.worker;
+    awaited.messages += more.messages;
+  }
   return {.step = static_cast<std::uint64_t>(step_.load()),
           .waiting = waiting,
+          .waiting_for = awaited.worker,
+          .messages = awaited.messages,
           .activity = activity != nullptr ? activity : fmt::format("step {}", step_.load())};
 }
 

@@ -1,5 +1,6 @@
 // evaluate, predict, and single batches.
 #include <algorithm>
+#include <numeric>
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/memory_error.h"
@@ -19,7 +20,7 @@ bool for_each_batch(ModelImpl& impl, const WorkerBatches& data, StepMode mode,
   const Dataset& batches = data.batches;
   Track& track = impl.session().host_track();
   const std::unique_ptr<Iterator> iterator =
-      batches.iterator({.memory = impl.session().batch_memory()});
+      batches.iterator({.share = data.share, .memory = impl.session().batch_memory()});
   World& world = impl.session().world();
   std::int64_t done = 0;
   while (!steps || done < *steps) {
@@ -79,40 +80,57 @@ CompiledStep& run_batch(ModelImpl& impl, StepMode mode, const Batch& batch, cons
   return step;
 }
 
-Batch rows_of(const Batch& batch, std::int64_t begin, std::int64_t count) {
-  if (count == batch.size()) return batch;
+// Rows of a global batch, from `begin` on; where a worker has its own rows only, those of them.
+Batch rows_of(const Batch& batch, std::int64_t begin, std::int64_t count, int worker) {
+  if (count == batch.global_size()) return batch;
   Batch rows;
-  for (const Tensor& input : batch.inputs) rows.inputs.push_back(input.rows(begin, count));
-  if (batch.labels.defined()) rows.labels = batch.labels.rows(begin, count);
-  if (batch.sample_weight.defined()) rows.sample_weight = batch.sample_weight.rows(begin, count);
+  std::int64_t first = begin;  // of this worker's, in what it has
+  if (!batch.rows_of_worker.empty()) {
+    std::int64_t before = 0;
+    for (const std::int64_t theirs : batch.rows_of_worker) {
+      const std::int64_t from = std::max(before, begin);
+      const std::int64_t to = std::min(before + theirs, begin + count);
+      rows.rows_of_worker.push_back(std::max<std::int64_t>(to - from, 0));
+      before += theirs;
+    }
+    const auto mine = rows.rows_of_worker.begin() + worker;
+    rows.first_row = std::accumulate(rows.rows_of_worker.begin(), mine, std::int64_t{0});
+    first = std::clamp<std::int64_t>(begin - batch.first_row, 0, batch.size());
+    count = *mine;
+  }
+  for (const Tensor& input : batch.inputs) rows.inputs.push_back(input.rows(first, count));
+  if (batch.labels.defined()) rows.labels = batch.labels.rows(first, count);
+  if (batch.sample_weight.defined()) rows.sample_weight = batch.sample_weight.rows(first, count);
   return rows;
 }
 
 // Calls f(rows, step, first row) with a whole batch. If there is not enough memory for its step,
 // halves the number of rows until it fits and calls f with one group of rows after another. Calls
-// before(request) before each step is planned.
+// before(request) before each step is planned. Where workers have rows of their own, a group may
+// have none for some of them.
 template <class Before, class F>
 void for_parts_that_fit(ModelImpl& impl, StepMode mode, const Batch& batch, const char* caller,
                         Before&& before, F&& f) {
+  const World& world = impl.session().world();
+  const std::int64_t fewest = batch.rows_of_worker.empty() ? world.size() : 1;
   std::int64_t begin = 0;
   do {
-    const std::int64_t left = batch.size() - begin;
-    const bool halves = batch.rows_of_worker.empty();  // workers would halve their own rows apart
-    const std::int64_t count = impl.most_rows > 0 && halves ? std::min(left, impl.most_rows) : left;
-    const Batch rows = rows_of(batch, begin, count);
+    const std::int64_t left = batch.global_size() - begin;
+    const std::int64_t count = impl.most_rows > 0 ? std::min(left, impl.most_rows) : left;
+    const Batch rows = rows_of(batch, begin, count, world.worker());
     const StepRequest request = impl.request_for(mode, rows, caller);
     before(request);
     CompiledStep* step = nullptr;
     try {
       step = &impl.step_for(request);
     } catch (const MemoryError&) {
-      if (!halves || count <= impl.session().world().size()) throw;
+      if (count <= fewest) throw;
       impl.most_rows = (count + 1) / 2;
       continue;
     }
     f(rows, *step, begin);
     begin += count;
-  } while (begin < batch.size());
+  } while (begin < batch.global_size());
 }
 
 // Waits for a step that a device may still be running. An error on one worker reaches all.
@@ -189,8 +207,8 @@ std::optional<Logs> evaluate_on(ModelImpl& impl, const WorkerBatches& batches,
   impl.reset_metrics();
   std::optional<Logs> logs;
   try {
-    const bool whole = run_steps(impl, batches, StepMode::Evaluate, steps, caller, interrupted,
-                                 [](const CompiledStep&) {});
+    const bool whole = run_steps(impl, evaluation_share(impl, batches), StepMode::Evaluate, steps,
+                                 caller, interrupted, [](const CompiledStep&) {});
     if (whole) logs = impl.read_metrics();
   } catch (...) {
     impl.set_metric_state(before);
@@ -242,7 +260,8 @@ std::vector<Tensor> predict_model(const Model& model, const WorkerBatches& batch
     }
   };
   try {
-    run_steps(impl, batches, StepMode::Predict, options.steps, "predict", {}, keep);
+    run_steps(impl, evaluation_share(impl, batches), StepMode::Predict, options.steps, "predict",
+              {}, keep);
   } catch (...) {
     impl.session().world().report(std::current_exception());
     throw;

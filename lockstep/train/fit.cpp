@@ -35,6 +35,7 @@ FitRun::FitRun(Model& model, const WorkerBatches& batches, const FitOptions& opt
       survival_(survival),
       start_(std::in_place, session_.phases(), Phase::Start),
       samples_of_(static_cast<std::size_t>(session_.local_size()), 0),
+      stragglers_(session_.world().workers()),
       in_flight_([this](const CompiledStep& step, const StepInfo& info) { finish(step, info); }),
       good_(impl_) {}
 
@@ -64,6 +65,7 @@ History FitRun::run_epochs() {
   }
   impl_.progress = [this] { return progress(); };
   impl_.attribution = [this] { return survival_.meter().read(); };
+  impl_.stragglers = &stragglers_;
 
   const std::int64_t skipped_before = impl_.skipped_steps();
   scale_ = {.step = session_.step, .skipped = skipped_before};
@@ -83,6 +85,7 @@ History FitRun::run_epochs() {
   history_.seconds = survival_.meter().seconds();
   history_.peak_bytes = session_.resident_bytes();
   history_.balanced = impl_.balancer.has_value();
+  history_.slow_workers = stragglers_.all();
   history_.overflowed_steps = impl_.skipped_steps() - skipped_before;
   history_.loss_scale = model_.loss_scale();
   history_.top_ops = slowest_ops(session_.track(0), 10);
@@ -312,28 +315,6 @@ void expect_an_end(const Dataset& batches, const std::optional<std::int64_t>& st
           caller, option);
 }
 
-namespace {
-
-// With several workers, each reads its own rows of the batches, unless pieces follow the speed of
-// the replicas: then every worker needs whatever rows its replicas get.
-WorkerBatches with_share(const Model& model, WorkerBatches data) {
-  const ModelImpl& impl = impl_of(model);
-  const World& world = impl_of(model).session().world();
-  const bool balanced =
-      impl.options.strategy.defined() && impl_of(impl.options.strategy).balance == Balance::Auto;
-  if (world.workers() == 1 || data.own_rows_only || balanced) return data;
-  data.share = {.worker = world.worker(),
-                .workers = world.workers(),
-                .first_rank = world.rank(0),
-                .end_rank = world.rank(0) + world.local_size(),
-                .ranks = world.size()};
-  data.share->policy = data.batches.resolve_policy(*data.share);
-  data.own_rows_only = true;
-  return data;
-}
-
-}  // namespace
-
 History fit_model(Model& model, const WorkerBatches& data, const FitOptions& options) {
   const Dataset& batches = data.batches;
   impl_of(model).expect_compiled("fit");
@@ -355,7 +336,7 @@ History fit_model(Model& model, const WorkerBatches& data, const FitOptions& opt
   for (;;) {
     History so_far;
     {
-      FitRun run(model, with_share(model, data), options, survival);
+      FitRun run(model, training_share(impl_of(model), data), options, survival);
       if (std::optional<History> history = run.run()) return std::move(*history);
       so_far = run.history();
     }

@@ -10,6 +10,7 @@
 #include "lockstep/train/good_state.h"
 #include "lockstep/train/model_impl.h"
 #include "lockstep/train/step_vote.h"
+#include "lockstep/train/straggler.h"
 #include "lockstep/train/survival.h"
 #include "lockstep/train/worker_batches.h"
 
@@ -21,6 +22,7 @@ class FitRun {
   ~FitRun() {
     impl_.progress = nullptr;
     impl_.attribution = nullptr;
+    impl_.stragglers = nullptr;
   }
   FitRun(const FitRun&) = delete;
   FitRun& operator=(const FitRun&) = delete;
@@ -89,6 +91,8 @@ class FitRun {
   // The same with several workers, which agree on it (fit_workers.cpp).
   std::optional<Turn> agree_on_turn();
   StepVote vote(std::optional<Element>& element);
+  // How long the workers were busy with the step before.
+  void observe_workers(const StepVotes& votes);
   std::uint64_t callbacks_due();
 
   bool run_steps();  // of an epoch; false if it was stopped
@@ -155,6 +159,9 @@ class FitRun {
   std::vector<std::int64_t> samples_of_;  // of each replica
   std::vector<std::int64_t> busy_ns_;     // of each replica, when the step began
   std::int64_t samples_here_ = 0;         // samples of this epoch that this call trained on
+  std::int64_t input_ns_ = 0;             // that this worker waited for its batch
+  double busy_s_ = -1;                    // with the last step, for the next vote
+  StragglerWatch stragglers_;
   StepsInFlight<StepInfo> in_flight_;
   std::int64_t ended_ns_ = 0;  // when the last step ended
   // Of the last step, with several workers: the next one is expected to be like it.

@@ -76,11 +76,13 @@ bool FitRun::steps_done() const {
 
 std::optional<Element> FitRun::next_of_pass() {
   ScopedSpan span(track_, "next batch", SpanKind::Input);
+  const std::int64_t begin = now_ns();
   if (iterator_ == nullptr) {
     open_pass(at_.pass);
     given_in_pass_ = 0;
   }
   std::optional<Element> element = iterator_->next();
+  input_ns_ = now_ns() - begin;
   if (element) {
     ++given_in_pass_;
     start_next_pass();
@@ -187,6 +189,13 @@ void FitRun::train(const Turn& turn) {
     run_step(step, session_, batch);
   } catch (const DataError& error) {
     fail_at_step(at_.epoch_step, error);
+  }
+  if (session_.world().workers() > 1 && !planned) {
+    std::int64_t busy = 0;  // of the rank that took longest
+    for (int r = 0; r < session_.local_size(); ++r) {
+      busy = std::max(busy, busy_ns(r) - busy_ns_[static_cast<std::size_t>(r)]);
+    }
+    busy_s_ = static_cast<double>(busy + input_ns_) * 1e-9;
   }
   if (impl_.balancer && !planned) observe(request);
   for (std::size_t r = 0; r < step.pieces.size(); ++r) samples_of_[r] += step.pieces[r].size();

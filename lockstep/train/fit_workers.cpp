@@ -51,7 +51,9 @@ std::uint64_t FitRun::callbacks_due() {
 }
 
 StepVote FitRun::vote(std::optional<Element>& element) {
-  StepVote vote{.has_batch = element.has_value(), .due = callbacks_due()};
+  StepVote vote{.has_batch = element.has_value(),
+                .due = callbacks_due(),
+                .busy_s = std::exchange(busy_s_, -1.0)};
   if (!element) return vote;
   vote.rows = element->front().shape()[0];
   const auto same = [](const Tensor& part, const ValueType& type) {
@@ -60,6 +62,20 @@ StepVote FitRun::vote(std::optional<Element>& element) {
   vote.compiled = std::ranges::equal(*element, last_.types, same) &&
                   impl_.steps.holds(session_, last_.signatures);
   return vote;
+}
+
+void FitRun::observe_workers(const StepVotes& votes) {
+  const World& world = session_.world();
+  std::vector<WorkerStep> workers;
+  std::size_t rank = 0;
+  for (std::size_t w = 0; w < votes.all.size(); ++w) {
+    workers.push_back({.busy_s = votes.all[w].busy_s});
+    for (int i = 0; i < world.ranks_of(static_cast<int>(w)) && rank < last_.pieces.size(); ++i) {
+      workers.back().rows = std::max(workers.back().rows, last_.pieces[rank++].size());
+    }
+  }
+  const double step_s = history_.step_ms.empty() ? 0.0 : history_.step_ms.back() * 1e-3;
+  stragglers_.observe(workers, step_s);
 }
 
 // A worker that was asked to stop takes no element, so that the position which is saved is right.
@@ -82,6 +98,7 @@ std::optional<FitRun::Turn> FitRun::agree_on_turn() {
       mine.interrupted = now.interrupted;
       return mine;
     });
+    observe_workers(votes);
     if (std::ranges::any_of(votes.all, asked)) {
       const bool all = std::ranges::all_of(votes.all, asked);
       if (all || last_step) {

@@ -13,6 +13,7 @@
 
 #include "lockstep/data/report.h"
 #include "lockstep/train/logs.h"
+#include "lockstep/train/straggler.h"
 
 namespace lockstep {
 
@@ -85,10 +86,11 @@ struct History {
   std::size_t peak_bytes = 0;  // allocated on a replica's device; the largest of all
   Attribution attribution;     // the mean over the replicas
   std::vector<ReplicaTime> replicas;
-  bool balanced = false;                // whether pieces were sized by the replicas' speed
-  std::vector<OpTime> top_ops;          // of the first replica, slowest first
-  std::optional<PipelineReport> input;  // of the last pass over the training data
-  std::int64_t skipped = 0;             // elements skipped because of errors, over all passes
+  bool balanced = false;                 // whether pieces were sized by the replicas' speed
+  std::vector<SlowWorker> slow_workers;  // that the others waited for, by worker
+  std::vector<OpTime> top_ops;           // of the first replica, slowest first
+  std::optional<PipelineReport> input;   // of the last pass over the training data
+  std::int64_t skipped = 0;              // elements skipped because of errors, over all passes
   // The first step whose loss was not finite, counted from the beginning of training.
   std::optional<std::int64_t> first_non_finite_step;
   std::string failure;               // why on_nan ended training; empty if it did not

@@ -12,6 +12,7 @@
 #include "lockstep/train/checkpoint_writer.h"
 #include "lockstep/train/model.h"
 #include "lockstep/train/model_step.h"
+#include "lockstep/train/straggler.h"
 #include "lockstep/train/strategy_impl.h"
 
 namespace lockstep {
@@ -27,13 +28,14 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
   Metric loss_mean = LossMean("loss");
   std::shared_ptr<Session> current;  // created when something first needs memory
   StepCache steps;
-  std::optional<Balancer> balancer;          // if pieces are sized by the replicas' speed
-  std::int64_t most_rows = 0;                // that fit in an evaluation step; 0: no limit
-  std::vector<ValueType> built_for;          // batch of 1
-  bool stopping = false;                     // a callback asked fit to end
-  bool stopped_in_epoch = false;             // fit ends before the epoch's steps are done
-  std::function<Progress()> progress;        // while fit runs
-  std::function<Attribution()> attribution;  // while fit runs
+  std::optional<Balancer> balancer;            // if pieces are sized by the replicas' speed
+  std::int64_t most_rows = 0;                  // that fit in an evaluation step; 0: no limit
+  std::vector<ValueType> built_for;            // batch of 1
+  bool stopping = false;                       // a callback asked fit to end
+  bool stopped_in_epoch = false;               // fit ends before the epoch's steps are done
+  std::function<Progress()> progress;          // while fit runs
+  std::function<Attribution()> attribution;    // while fit runs
+  const StragglerWatch* stragglers = nullptr;  // while fit runs
   CheckpointWriter writer;
   std::function<void(std::string_view)> on_write_stage;  // for tests: CheckpointPlace::on_stage
 

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 #include <sstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/failure_policy.h"
 #include "lockstep/cluster/join.h"
 #include "lockstep/comm/host_identity.h"
+#include "lockstep/device/cpu/core_quota.h"
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/cuda/gpu_state.h"
 #include "lockstep/train/strategy_impl.h"
@@ -49,11 +51,14 @@ std::vector<int> own_cores(Membership& members, const ClusterSpec& spec,
     if (w < members.worker()) ++before;
   }
   const std::vector<int> cores = available_cores();
-  if (sharing == 1 && (spec.cores <= 0 || spec.cores >= std::ssize(cores))) return cores;
+  // What the control group grants is for all of them.
+  const int quota = spec.cores > 0 ? 0 : core_quota();
+  const int given = quota > 0 ? std::max(quota / sharing, 1) : spec.cores;
+  if (sharing == 1 && (given <= 0 || given >= std::ssize(cores))) return cores;
   const auto total = static_cast<std::int64_t>(cores.size());
   std::int64_t begin = total * before / sharing;
   std::int64_t end = std::max(begin + 1, total * (before + 1) / sharing);
-  if (spec.cores > 0) end = std::min(end, begin + spec.cores);
+  if (given > 0) end = std::min(end, begin + given);
   return {cores.begin() + begin, cores.begin() + end};
 }
 
@@ -84,6 +89,35 @@ WorldOptions world_options(const MultiWorkerOptions& options) {
           .share_gpus = options.share_gpus};
 }
 
+// A process is one worker of its job: the control plane would turn away the second one as somebody
+// who claims to be the first.
+class WorldOfThisProcess {
+ public:
+  void expect_none() {
+    const std::lock_guard lock(mutex_);
+    require(world_.expired(),
+            "[strategy] this process already has a MultiWorkerMirroredStrategy, as worker {} of "
+            "its job: make one per process and compile all models with it (copies are the same "
+            "strategy)",
+            worker_);
+  }
+  void set(const std::shared_ptr<World>& world) {
+    const std::lock_guard lock(mutex_);
+    world_ = world;
+    worker_ = world->worker();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::weak_ptr<World> world_;
+  int worker_ = 0;
+};
+
+WorldOfThisProcess& world_of_this_process() {
+  static WorldOfThisProcess place;
+  return place;
+}
+
 std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
   const std::unique_ptr<const ClusterResolver> known =
       options.resolver == nullptr ? default_resolver() : nullptr;
@@ -100,22 +134,28 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
     if (world.devices.empty() && !find_gpus().gpus.empty()) world.devices = {"cuda:0"};
     return std::make_shared<World>(world);
   }
+  world_of_this_process().expect_none();
+  const PortRange ports = options.ports.any() ? job_ports() : options.ports;
   const std::shared_ptr<Membership> members =
       join(*spec, {.secret = job_secret(),
+                   .tls = options.tls.empty() ? job_tls() : options.tls,
+                   .ports = ports,
                    .heartbeat_timeout = options.heartbeat_timeout,
                    .progress_timeout = options.progress_timeout,
                    .on_failure = failure_policy(*spec, options.on_failure, options.transport),
                    .join_timeout = options.join_timeout});
   world.membership = members;
   world.make_links = [members, spec = *spec, transport = options.transport,
-                      timeout = options.timeout]() -> std::shared_ptr<WorkerLinks> {
+                      timeout = options.timeout, ports]() -> std::shared_ptr<WorkerLinks> {
     tell_devices(*members, spec);
-    return make_worker_links(members, {.transport = transport, .timeout = timeout});
+    return make_worker_links(members, {.transport = transport, .timeout = timeout, .ports = ports});
   };
   world.links = world.make_links();
   world.cores = own_cores(*members, *spec, options.timeout);
   if (world.devices.empty()) world.devices = own_devices(*members, options);
-  return std::make_shared<World>(world);
+  auto made = std::make_shared<World>(world);
+  world_of_this_process().set(made);
+  return made;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/cluster/cluster_resolver.h"
+#include "lockstep/cluster/tls_files.h"
 #include "lockstep/comm/worker_links.h"
 #include "lockstep/train/strategy.h"
 
@@ -45,6 +46,13 @@ struct MultiWorkerOptions {
   // while others wait for it. They are the chief's, unless a launcher serves the control plane.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
   std::chrono::milliseconds progress_timeout = std::chrono::seconds(60);
+  // Who takes part shows a certificate of this authority, and the control plane or etcd is
+  // encrypted; gradients are not. None: what LOCKSTEP_TLS_CERT, LOCKSTEP_TLS_KEY and
+  // LOCKSTEP_TLS_CA name, if they are set.
+  TlsFiles tls = {};
+  // Ports that this worker listens on for the others (Gloo, heartbeats beside etcd). None: those of
+  // LOCKSTEP_PORT_RANGE ("29500-29600") if it is set, else any.
+  PortRange ports = {};
   // How long workers wait for one another at the start.
   std::chrono::milliseconds join_timeout = std::chrono::minutes(5);
 };

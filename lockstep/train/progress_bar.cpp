@@ -31,6 +31,11 @@ std::string numbers(const Logs& logs) {
   return text;
 }
 
+std::string slow_worker(const Model& model) {
+  const StragglerWatch* const watch = impl_of(model).stragglers;
+  return watch != nullptr && watch->now() ? "  " + watch->now()->text() : std::string();
+}
+
 class ProgressBarCallback final : public Callback {
  public:
   ProgressBarCallback(std::ostream& stream, ProgressBarOptions options)
@@ -74,7 +79,7 @@ class ProgressBarCallback final : public Callback {
       line += fmt::format("  {} left",
                           minutes(std::max(0.0, left) * seconds / static_cast<double>(step + 1)));
     }
-    write(line + numbers(logs.running()) + "  " + summary(model.attribution()),
+    write(line + numbers(logs.running()) + "  " + summary(model.attribution()) + slow_worker(model),
           /*last=*/!options_.terminal);
   }
 
@@ -90,8 +95,9 @@ class ProgressBarCallback final : public Callback {
 
   void on_epoch_end(Model& model, std::int64_t, const Logs& logs) override {
     write_remarks(model);
-    write(fmt::format("{}{:.1f} s  {:.0f} samples/s{}  {}", head(), logs.at("seconds"),
-                      logs.at("samples_per_s"), numbers(logs), summary(model.attribution())),
+    write(fmt::format("{}{:.1f} s  {:.0f} samples/s{}  {}{}", head(), logs.at("seconds"),
+                      logs.at("samples_per_s"), numbers(logs), summary(model.attribution()),
+                      slow_worker(model)),
           /*last=*/true);
   }
 

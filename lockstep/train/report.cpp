@@ -26,6 +26,7 @@ class Advice {
   std::string text() {
     non_finite_loss();
     overflows();
+    slow_workers();
     slow_replica();
     communication();
     input();
@@ -61,10 +62,28 @@ class Advice {
         either(".precision = \"mixed_bfloat16\"", "--precision mixed_bfloat16"));
   }
 
+  void slow_workers() {
+    for (const SlowWorker& slow : history_.slow_workers) {
+      text_ += fmt::format(
+          "worker {} was {:.1f}x slower than the others in {} of {} steps: they waited {:.1f} s "
+          "for "
+          "it, {} of\n  the time. ",
+          slow.worker, slow.times, std::min(slow.steps, history_.steps), history_.steps,
+          slow.seconds, percent(history_.seconds > 0 ? slow.seconds / history_.seconds : 0.0));
+      if (!history_.balanced) {
+        text_ += fmt::format("{} gives it less to do; else look",
+                             either(".balance = Balance::Auto", "--balance auto"));
+      } else {
+        text_ += "Look";
+      }
+      text_ += " at what else runs on its host.\n";
+    }
+  }
+
   // The replica that the others waited for, if they waited long enough to matter.
   void slow_replica() {
     const std::vector<ReplicaTime>& replicas = history_.replicas;
-    if (replicas.size() < 2) return;
+    if (replicas.size() < 2 || !history_.slow_workers.empty()) return;
     const auto wait = [](const ReplicaTime& replica) { return replica.attribution.wait; };
     const auto slowest = std::ranges::min_element(replicas, {}, wait);
     const auto most = std::ranges::max_element(replicas, {}, wait);

@@ -18,6 +18,7 @@ struct StepVote {
   bool compiled = false;     // it has the step for the rows that it expects
   std::int64_t rows = 0;     // of its batch
   std::uint64_t due = 0;     // a bit per callback: whether needs_sync said so
+  double busy_s = -1;        // with the step before, input included; negative: nothing to say
 };
 
 // What all said, by worker.

@@ -254,6 +254,19 @@ TEST(LaunchSecret, IsReadOnceAndShownNowhere) {
   }
 }
 
+TEST(LaunchEnvironment, PassesPortsOn) {
+  const Program program;
+  const Outcome outcome = program.run(
+      "launch --workers 1 --port-range 23260-23279 -- sh -c 'echo \"$LOCKSTEP_PORT_RANGE "
+      "${LOCKSTEP_CONTROL##*:}\"'");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(outcome.out, match, std::regex("23260-23279 (\\d+)")))
+      << outcome.out;
+  EXPECT_GE(std::stoi(match[1]), 23260);
+  EXPECT_LE(std::stoi(match[1]), 23279);
+}
+
 TEST(LaunchEnvironment, SaysWhereAWorkerStands) {
   const Program program;
   const Outcome outcome = program.run(

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cluster/certificates.h"
 #include "lockstep/cluster/control/control_server.h"
 #include "temporary_folder.h"
 
@@ -76,6 +77,31 @@ class MultiWorker : public ::testing::Test {
   }
   TemporaryFolder folder_;
 };
+
+// Worker 1 of a job has no certificate if its environment does not name one.
+TEST_F(MultiWorker, UnderLaunchWorkersShowTheCertificatesThatFlagsName) {
+  Certificates certificates;
+  const TlsFiles tls = certificates.make("authority", "worker");
+  const std::string flags =
+      " --tls-cert " + tls.certificate + " --tls-key " + tls.key + " --tls-ca " + tls.authority;
+  const Ran ran = run_in(
+      folder_, kProgram + " launch --workers 2" + flags + " -- " + kTrain + " --json several.json");
+  ASSERT_EQ(ran.code, 0) << ran.text;
+  EXPECT_EQ(json_in(folder_ / "several.json").at("replicas"), 2);
+  const Ran links = run_in(
+      folder_, kProgram + " launch --workers 2" + flags + " -- " + kProgram + " devices --cluster");
+  EXPECT_EQ(links.code, 0) << links.text;
+  const Ran missing =
+      run_in(folder_, kProgram + " launch --workers 2 --tls-cert " + tls.certificate + " -- true");
+  EXPECT_EQ(missing.code, 2) << missing.text;
+  EXPECT_NE(missing.text.find("--tls-key is missing"), std::string::npos) << missing.text;
+  const Ran absent =
+      run_in(folder_, kProgram +
+                          " launch --workers 2 --tls-cert /no/cert --tls-key /no/key --tls-ca "
+                          "/no/ca -- true");
+  EXPECT_NE(absent.code, 0) << absent.text;
+  EXPECT_NE(absent.text.find("/no/ca"), std::string::npos) << absent.text;
+}
 
 TEST_F(MultiWorker, UnderLaunchGivesTheLossesOfOne) {
   const std::vector<double> one = alone();

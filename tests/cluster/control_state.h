@@ -71,6 +71,7 @@ class ControlStateOf : public ::testing::Test {
     hello.mutable_hello()->set_version("1");
     hello.mutable_hello()->set_job(job);
     hello.mutable_hello()->set_worker(worker);
+    hello.mutable_hello()->set_address("10.0.0." + std::to_string(worker));
     hello.mutable_hello()->set_nonce(std::string(kNonceBytes, 'a'));
     hello.mutable_hello()->set_identity("host:pid " + std::to_string(id));
     send(id, hello);
@@ -100,6 +101,15 @@ class ControlStateOf : public ::testing::Test {
     const int before = beats_answered;
     send(id, message);
     EXPECT_EQ(beats_answered, before + 1);
+  }
+  // A worker in a collective, which waits for a message of another one.
+  void wait_for(int worker, int other, std::uint64_t messages) {
+    ToServer message;
+    message.mutable_heartbeat()->set_step(8);
+    message.mutable_heartbeat()->set_waiting(true);
+    message.mutable_heartbeat()->set_waiting_for(static_cast<std::uint32_t>(other + 1));
+    message.mutable_heartbeat()->set_messages(messages);
+    send(members[static_cast<std::size_t>(worker)], message);
   }
   void tick(milliseconds later) {
     now += later;

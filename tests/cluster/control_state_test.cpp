@@ -2,6 +2,7 @@
 #include "cluster/control_state.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/control/waiting_circle.h"
 
 namespace lockstep {
 namespace {
@@ -142,6 +143,57 @@ TEST_F(ControlStateOf, ProgressAndActivitiesThatTakeLongAreNoFailure) {
     beat(members[1], "", 1);
   });
   EXPECT_FALSE(state->failure());
+}
+
+TEST_F(ControlStateOf, TwoWorkersThatWaitForOneAnotherForTooLongAreNamedWithTheirLink) {
+  form(4);
+  const auto beats = [&] {
+    wait_for(0, 1, 70);
+    wait_for(1, 2, 30);
+    wait_for(2, 1, 40);
+    wait_for(3, 2, 50);
+  };
+  pass(seconds(59), beats);
+  EXPECT_FALSE(state->failure());
+  pass(seconds(3), beats);
+  ASSERT_TRUE(state->failure());
+  EXPECT_EQ(state->failure()->rank, 1);
+  for (const char* words :
+       {"worker 1 (host:pid 2) waits for worker 2, ", "worker 2 (host:pid 3) waits for worker 1, ",
+        "between 10.0.0.1 and 10.0.0.2"}) {
+    EXPECT_NE(state->failure()->message.find(words), std::string::npos)
+        << state->failure()->message;
+  }
+}
+
+TEST_F(ControlStateOf, WorkersThatWaitAreNoFailureWhileMessagesCome) {
+  form(2);
+  std::uint64_t messages = 0;
+  pass(seconds(300), [&] {
+    wait_for(0, 1, ++messages / 30);
+    wait_for(1, 0, 7);
+  });
+  EXPECT_FALSE(state->failure());
+}
+
+// As in shared memory, where a rank does not wait for messages.
+TEST_F(ControlStateOf, WhereNobodyKnowsForWhomNobodyIsNamed) {
+  form(2);
+  pass(seconds(300), [&] {
+    wait_for(0, -1, 0);
+    wait_for(1, 0, 0);
+  });
+  EXPECT_FALSE(state->failure());
+}
+
+TEST(WaitingCircle, IsTheShortestOne) {
+  EXPECT_EQ(find_waiting_circle(std::vector{1, 0}), (std::vector{0, 1}));
+  EXPECT_EQ(find_waiting_circle(std::vector{1, 2, 1, 2}), (std::vector{1, 2}));
+  EXPECT_EQ(find_waiting_circle(std::vector{1, 2, 0}), (std::vector{0, 1, 2}));
+  EXPECT_EQ(find_waiting_circle(std::vector{1, 2, 0, 4, 3}), (std::vector{3, 4}));
+  EXPECT_TRUE(find_waiting_circle(std::vector{1, -1}).empty());
+  EXPECT_TRUE(find_waiting_circle(std::vector{0, 5}).empty());
+  EXPECT_TRUE(find_waiting_circle({}).empty());
 }
 
 TEST_F(ControlStateOf, AWorkerThatNeverJoinsIsNamedAtTheDeadline) {

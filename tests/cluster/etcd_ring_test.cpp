@@ -56,6 +56,19 @@ TEST(HeartbeatRing, BothNeighboursNoticeAnEndAtOnce) {
   EXPECT_EQ(lost.what, "has ended");
 }
 
+TEST(HeartbeatRing, ListensAtAPortOfTheRange) {
+  const PortRange ports{.low = 23'280, .high = 23'299};
+  const HeartbeatRing first({.ports = ports});
+  const HeartbeatRing second({.ports = ports});
+  EXPECT_NE(first.port(), second.port());
+  for (const int port : {first.port(), second.port()}) {
+    EXPECT_TRUE(port >= ports.low && port <= ports.high) << port;
+  }
+  const PortRange taken{.low = first.port(), .high = first.port()};
+  expect_contains(error_of<CommError>([&] { HeartbeatRing third({.ports = taken}); }),
+                  {"127.0.0.1", std::to_string(first.port()).c_str()});
+}
+
 TEST(HeartbeatRing, WhoDoesNotKnowTheKeyIsNotBelieved) {
   Ring ring({"key", "another"}, milliseconds(kHang) * 10);
   expect_contains(ring.lost.wait().what, {"does not know this job's secret"});

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/address.h"
 #include "lockstep/cluster/launch/control.h"
 #include "lockstep/cluster/launch/cores.h"
 #include "lockstep/cluster/launch/hosts.h"
 #include "lockstep/cluster/launch/remote.h"
+#include "lockstep/device/cpu/core_quota.h"
 
 namespace lockstep::launch {
 namespace {
@@ -112,7 +114,7 @@ TEST(ControlPort, ComesFromTheRangeAndSkipsWhatIsTaken) {
                UsageError);
   EXPECT_THROW(reserve_control_port({.bind = "somewhere", .secret = ""}), UsageError);
   for (const char* text : {"1", "0-5", "9-5", "1-70000", "a-b", "1-2-3"}) {
-    EXPECT_THROW(parse_ports(text), UsageError) << text;
+    EXPECT_THROW(parse_port_range(text, "--port-range"), UsageError) << text;
   }
 }
 

@@ -70,16 +70,23 @@ inline void start_mpi_workers(int workers) {
   close(log);
 }
 
-// Calls body(group, worker) in every process of an MPI job.
-inline void run_mpi_workers(const std::vector<int>& ranks_of_worker,
-                            const std::function<void(Group&, int worker)>& body) {
+// Calls the body in every process of an MPI job.
+inline void run_mpi_job(int workers, const std::function<void()>& body) {
   if (std::getenv(kMpiVariable) == nullptr) {
     if (!has_mpi()) GTEST_SKIP() << "this build has no MPI (libopenmpi-dev)";
     if (!have_mpirun()) GTEST_SKIP() << "there is no mpirun (openmpi-bin)";
-    return start_mpi_workers(static_cast<int>(ranks_of_worker.size()));
+    return start_mpi_workers(workers);
   }
-  RemoteGroup group(remote_group_of(ranks_of_worker, mpi_wires()));
-  body(group, mpi_place().worker);
+  body();
+}
+
+// Calls body(group, worker) in every process of an MPI job.
+inline void run_mpi_workers(const std::vector<int>& ranks_of_worker,
+                            const std::function<void(Group&, int worker)>& body) {
+  run_mpi_job(static_cast<int>(ranks_of_worker.size()), [&] {
+    RemoteGroup group(remote_group_of(ranks_of_worker, mpi_wires()));
+    body(group, mpi_place().worker);
+  });
 }
 
 }  // namespace lockstep

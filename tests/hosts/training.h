@@ -77,7 +77,8 @@ class OverHosts : public ::testing::Test {
     for (const auto& worker : workers) {
       EXPECT_EQ(worker->await_end(kGuard), 0) << worker->text();
     }
-    EXPECT_NE(workers.front()->text().find(fmt::format("{} workers over Gloo", workers.size())),
+    EXPECT_NE(workers.front()->text().find(
+                  fmt::format("{} workers over {}; worker 0", workers.size(), transport_)),
               std::string::npos)
         << workers.front()->text();
     const std::vector<double> several = losses_of("worker-0");
@@ -90,6 +91,7 @@ class OverHosts : public ::testing::Test {
 
   TemporaryFolder folder_;
   bool has_secret_ = true;
+  std::string transport_ = "Gloo";
 
  private:
   std::vector<double> losses_of(const std::string& home) const {

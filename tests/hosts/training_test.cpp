@@ -36,6 +36,7 @@ TEST_F(OverHosts, TwoWorkersOnEachOfTwoHostsGiveTheLossesOfOneWorker) {
   Hosts hosts(2);
   const Words addresses = {hosts.address(0) + ":5000", hosts.address(0) + ":5001",
                            hosts.address(1) + ":5000", hosts.address(1) + ":5001"};
+  transport_ = "Gloo, shared memory within a host";
   expect_losses_of_one(start_all(hosts, {0, 0, 1, 1}, addresses, kMlp), kMlp);
 }
 
@@ -62,6 +63,23 @@ TEST_F(OverHosts, AddressesMayBeOfIPv6) {
       start_all(hosts, {0, 1},
                 ports({"[" + hosts.address_six(0) + "]", "[" + hosts.address_six(1) + "]"}), kMlp),
       kMlp);
+}
+
+// Besides the chief's own port, 5000: the ports of one end of each connection are of the range.
+TEST_F(OverHosts, WorkersAreConnectedAtPortsOfTheRange) {
+  Hosts hosts(2);
+  const Workers workers = start_all(hosts, {0, 1}, ports({hosts.address(0), hosts.address(1)}),
+                                    {"--model", "mlp", "--global-batch", "36", "--steps", "6",
+                                     "--epochs", "100000", "--port-range", "29500-29520"});
+  ASSERT_TRUE(workers[0]->await_text("epoch", kGuard)) << workers[0]->text();
+  hosts.network(0).shell(
+      "ss -Htn state established | awk '"
+      "function port(text) { sub(/.*:/, \"\", text); return text + 0 } "
+      "function of_range(p) { return p >= 29500 && p <= 29520 } "
+      "{ a = port($3); b = port($4) } "
+      "of_range(a) || of_range(b) { ++found; next } "
+      "a != 5000 && b != 5000 { print; bad = 1 } "
+      "END { print found + 0, \"connections of the range\"; exit bad || !found }'");
 }
 
 TEST_F(OverHosts, PlainVariablesAreEnough) {
@@ -94,6 +112,7 @@ class NameOfTheChief : public OverHosts {
 TEST_F(NameOfTheChief, MayBeALoopbackAddressOnItsOwnHost) {
   Hosts hosts(2);
   const Words addresses = {"host-0:5000", "host-0:5001", hosts.address(1) + ":5000"};
+  transport_ = "Gloo, shared memory within a host";
   Workers workers;
   for (int w = 0; w < 3; ++w) {
     const std::string known_as = w < 2 ? "127.0.1.1" : hosts.address(0);

@@ -2,14 +2,19 @@
 // memory or over Gloo: every worker runs the same tests, and all expectations hold on each of them.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/base/vectorized.h"
 #include "lockstep/comm/gloo/gloo_wire.h"
+#include "lockstep/train/model_impl.h"
 #include "temporary_folder.h"
 #include "train/replica_runs.h"
 #include "train/worker_processes.h"
@@ -77,6 +82,19 @@ TEST(OverProcesses, WorkersThatReadTheirOwnFilesVisitEverySampleOnceAndGoOnAsOne
   setenv("LOCKSTEP_TEST_FOLDER", folder.path().c_str(), 1);
   expect_success("Workers.ReadFilesOfTheirOwn", 2);
   unsetenv("LOCKSTEP_TEST_FOLDER");
+}
+
+TEST(OverProcesses, EvaluateAndPredictReadOnlyTheRowsOfEachWorker) {
+  expect_success("Workers.EvaluateAndPredictReadOnlyTheirRows", 2);
+  expect_success("Workers.EvaluateAndPredictReadOnlyTheirRows", 3);
+}
+
+TEST(OverProcesses, ASecondStrategyOfAWorkerIsRefusedWithASentence) {
+  expect_success("WorkersByResolver.MakeOneStrategyEach", 2, {}, Over::Gloo);
+}
+
+TEST(OverProcesses, AWorkerThatIsSlowerThanTheOthersIsNamed) {
+  expect_success("Workers.NameOneThatIsSlower", 2);
 }
 
 TEST(OverProcesses, LoopsOfTheUsersOwnGiveWhatTheyGiveInOne) {
@@ -180,6 +198,139 @@ TEST(Workers, ReadFilesOfTheirOwn) {
   const History left = rest.fit(batches, {.epochs = 1, .resume = path});
   EXPECT_LT(left.samples, kSamples);
   EXPECT_NEAR(left.series("loss").back(), expected, 1e-5 * expected);
+}
+
+// 35 rows in batches of 8, the last one of 3, over three replicas on two or three workers.
+TEST(Workers, EvaluateAndPredictReadOnlyTheirRows) {
+  if (TestWorker::current() == nullptr) GTEST_SKIP() << "runs within OverProcesses";
+  constexpr int kRows = 35;
+  std::vector<float> x;
+  std::vector<float> y;
+  for (int i = 0; i < kRows; ++i) {
+    x.push_back(static_cast<float>(i) / kRows);
+    y.push_back(static_cast<float>(i % 5));
+  }
+  std::atomic<int> decoded = 0;
+  const Dataset rows =
+      Dataset::from_tensor_slices({Tensor::of(x, {kRows, 1}), Tensor::of(y, {kRows, 1})});
+  const Dataset batches = rows.map([&](const Element& row) {
+                                ++decoded;
+                                return row;
+                              })
+                              .batch(8)
+                              .prefetch();
+  const auto make = [](const Strategy& strategy) {
+    Sequential model({Dense({.units = 1})});
+    model.compile({.strategy = strategy,
+                   .optimizer = SGD({.learning_rate = 0.0}),
+                   .loss = MeanSquaredError(),
+                   .seed = 3});
+    return model;
+  };
+  Sequential alone = make(OneDeviceStrategy());
+  const double loss = alone.evaluate(batches).at("loss");
+  const Tensor outputs = alone.predict(batches);
+
+  const Strategy strategy = mirrored(3);
+  const World& world = *impl_of(strategy).world;
+  int own = 0;  // rows of this worker
+  for (const std::int64_t size : {8, 8, 8, 8, 3}) {
+    own += static_cast<int>(
+        evenly_split_range(size, world.size(), world.rank(0), world.rank(0) + world.local_size())
+            .size());
+  }
+  Sequential model = make(strategy);
+  decoded = 0;
+  EXPECT_NEAR(model.evaluate(batches).at("loss"), loss, 1e-5 * loss);
+  EXPECT_EQ(decoded.exchange(0), own);
+  const auto expect_outputs = [&] {
+    const Tensor all = model.predict(batches);
+    ASSERT_EQ(all.shape(), outputs.shape());
+    for (std::int64_t i = 0; i < all.elements(); ++i) {
+      EXPECT_NEAR(all.values<float>()[static_cast<std::size_t>(i)],
+                  outputs.values<float>()[static_cast<std::size_t>(i)], 1e-5)
+          << i;
+    }
+    EXPECT_EQ(decoded.exchange(0), own);
+  };
+  expect_outputs();
+  model.fit(rows.batch(8), {.epochs = 1, .validation_data = batches});
+  // The first validation batch is evaluated once more, before training.
+  const int first = static_cast<int>(
+      evenly_split_range(8, world.size(), world.rank(0), world.rank(0) + world.local_size())
+          .size());
+  EXPECT_GE(decoded.load(), own + first);
+  EXPECT_LT(decoded.exchange(0), 2 * own + 1);
+  // As if no more rows fitted into memory: some workers have none in a group of rows.
+  impl_of(model).most_rows = 3;
+  expect_outputs();
+  EXPECT_NEAR(model.evaluate(batches).at("loss"), loss, 1e-5 * loss);
+}
+
+// As in kWorkerVariable.
+class TestResolver final : public ClusterResolver {
+ public:
+  std::string name() const override { return "a test"; }
+  std::optional<ClusterSpec> resolve() const override {
+    ClusterSpec spec{.started_by = name()};
+    std::string over;
+    std::istringstream(std::getenv(kWorkerVariable)) >> spec.worker >> spec.workers >> over >>
+        spec.control_address;
+    spec.role = spec.worker == 0 ? Role::Chief : Role::Worker;
+    spec.local_worker = spec.worker;
+    spec.local_workers = spec.workers;
+    return spec;
+  }
+};
+
+TEST(WorkersByResolver, MakeOneStrategyEach) {
+  if (std::getenv(kWorkerVariable) == nullptr) GTEST_SKIP() << "runs within OverProcesses";
+  const MultiWorkerOptions options{.resolver = std::make_shared<TestResolver>(),
+                                   .devices = {"cpu:0"}};
+  const MultiWorkerMirroredStrategy first(options);
+  EXPECT_EQ(first.num_replicas_in_sync(), 2);
+  try {
+    const MultiWorkerMirroredStrategy second(options);
+    ADD_FAILURE() << "a process is two workers";
+  } catch (const UsageError& error) {
+    EXPECT_NE(
+        std::string(error.what()).find("this process already has a MultiWorkerMirroredStrategy"),
+        std::string::npos)
+        << error.what();
+  }
+  const MirroredStrategy other(DeviceNames{"cpu:0"});  // of one process: that is another matter
+}
+
+// Worker 1 has many times as much to do for its rows.
+TEST(Workers, NameOneThatIsSlower) {
+  if (TestWorker::current() == nullptr) GTEST_SKIP() << "runs within OverProcesses";
+  const bool slow = TestWorker::current()->process() == 1;
+  const Samples samples = make_samples(64);
+  std::atomic<std::uint64_t> result = 0;
+  const Dataset batches = Dataset::from_tensor_slices({samples.x, samples.y})
+                              .map([&](const Element& row) {
+                                std::uint64_t number = 1;
+                                for (int i = 0; slow && i < 1'000'000; ++i) {
+                                  number = number * 6364136223846793005U + 1442695040888963407U;
+                                }
+                                result += number;
+                                return row;
+                              })
+                              .batch(8);
+  Sequential model({Flatten(), Dense({.units = 4})});
+  model.compile({.strategy = mirrored(2),
+                 .optimizer = SGD(),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .seed = 5});
+  std::ostringstream shown;
+  const History history = model.fit(batches, {.epochs = 8, .callbacks = {ProgressBar(shown)}});
+  ASSERT_EQ(history.slow_workers.size(), 1U);
+  EXPECT_EQ(history.slow_workers.front().worker, 1);
+  EXPECT_GT(history.slow_workers.front().times, 1.1);
+  EXPECT_NE(history.report().find("worker 1 was "), std::string::npos) << history.report();
+  if (!slow) {
+    EXPECT_NE(shown.str().find("worker 1 is "), std::string::npos) << shown.str();
+  }
 }
 
 // Four replicas, on two or three workers.

@@ -97,6 +97,8 @@ class ControlClient::Impl final : public Store {
   std::string activity_;
   std::uint64_t step_ = 0;
   bool waiting_ = false;
+  int waiting_for_ = -1;
+  std::uint64_t messages_ = 0;
   std::function<WorkerProgress()> ask_;  // called with the mutex held
 
   std::optional<Failure> failure_;

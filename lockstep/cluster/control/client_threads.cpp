@@ -50,6 +50,8 @@ void ControlClient::Impl::beat(Time now) {
     WorkerProgress progress = ask_();
     step_ = progress.step;
     waiting_ = progress.waiting;
+    waiting_for_ = progress.waiting_for;
+    messages_ = progress.messages;
     activity_ = progress.activity.substr(0, kMaxControlName);
   }
   control::ToServer message;
@@ -58,6 +60,8 @@ void ControlClient::Impl::beat(Time now) {
   heartbeat.set_activity(activity_);
   heartbeat.set_step(step_);
   heartbeat.set_waiting(waiting_);
+  heartbeat.set_waiting_for(static_cast<std::uint32_t>(waiting_for_ + 1));
+  heartbeat.set_messages(messages_);
   stream_->send(std::move(message));
   last_beat_ = now;
   next_beat_ =

@@ -17,17 +17,11 @@
 #include <vector>
 
 #include "lockstep/cluster/control/control_event.h"
+#include "lockstep/cluster/tls_files.h"
 #include "lockstep/comm/failure.h"
 #include "lockstep/comm/membership.h"
 
 namespace lockstep {
-
-// PEM files. Empty: no TLS.
-struct TlsFiles {
-  std::string certificate = {};
-  std::string key = {};
-  std::string authority = {};  // that signed the certificates of both sides
-};
 
 // The versions of the protocol and of the program: a server accepts workers with its own only.
 std::string control_version();

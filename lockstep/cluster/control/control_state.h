@@ -94,7 +94,9 @@ class ControlState {
     std::string activity;
     std::uint64_t step = 0;
     bool waiting = false;
-    Time moved{};  // when any of the last three changed
+    int waiting_for = -1;
+    std::uint64_t messages = 0;
+    Time moved{};  // when any of these changed, but for the one that it waits for
   };
   struct Place {
     SessionId session = 0;  // 0: none, or no longer
@@ -174,6 +176,7 @@ class ControlState {
   void watch_sessions(Time now);
   void watch_waits(Time now);
   void watch_progress(Time now);
+  void name_standstill(Time now);
   // What the worker at a place does, as far as it told: `; last in "saving"`.
   std::string activity_text(const Place& place) const;
 

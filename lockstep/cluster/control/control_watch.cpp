@@ -6,6 +6,7 @@
 
 #include "lockstep/cluster/control/control_state.h"
 #include "lockstep/cluster/control/text.h"
+#include "lockstep/cluster/control/waiting_circle.h"
 
 namespace lockstep {
 namespace {
@@ -17,17 +18,21 @@ bool may_take_long(const std::string& activity) {
                      [&](std::string_view each) { return activity.starts_with(each); });
 }
 
+constexpr std::uint32_t kMostWorkers = 1U << 20;
+
 }  // namespace
 
 void ControlState::heartbeat(SessionId id, Session& session, const control::Heartbeat& beat,
                              Time now) {
   const std::string activity = shown(beat.activity());
   if (beat.step() != session.step || beat.waiting() != session.waiting ||
-      activity != session.activity) {
+      beat.messages() != session.messages || activity != session.activity) {
     session.moved = now;
   }
   session.step = beat.step();
   session.waiting = beat.waiting();
+  session.waiting_for = static_cast<int>(std::min(beat.waiting_for(), kMostWorkers)) - 1;
+  session.messages = beat.messages();
   session.activity = activity;
   control::HeartbeatReply& reply = *send(id).mutable_heartbeat();
   reply.set_sent_ns(beat.sent_ns());
@@ -140,10 +145,42 @@ void ControlState::watch_progress(Time now) {
       if (first < 0) first = static_cast<int>(i);
     }
   }
-  if (waiting.empty() || stuck.empty()) return;
+  if (stuck.empty()) return name_standstill(now);
+  if (waiting.empty()) return;
   fail({.rank = first,
         .kind = FailureKind::Comm,
         .message = fmt::format("{}; waiting for it: {}", stuck, waiting)},
+       FailureCause::Stuck);
+}
+
+// All wait for one another and nothing has come from anybody for longer than the limit, although
+// all of them reach this server: a link between workers is down.
+void ControlState::name_standstill(Time now) {
+  std::vector<int> waits_for;
+  Time moved{};  // the last one
+  for (const Place& place : places_) {
+    const Session& session = sessions_.at(place.session);
+    waits_for.push_back(session.waiting_for);
+    moved = std::max(moved, session.moved);
+  }
+  const std::vector<int> circle = find_waiting_circle(waits_for);
+  if (circle.empty()) return;
+  const auto address = [&](int worker) {
+    const Place& place = places_[static_cast<std::size_t>(worker)];
+    return shown(sessions_.at(place.session).hello.address());
+  };
+  std::string text;
+  for (const int worker : circle) {
+    text += fmt::format("{} waits for worker {}, ", places_[static_cast<std::size_t>(worker)].name,
+                        waits_for[static_cast<std::size_t>(worker)]);
+  }
+  const int other = waits_for[static_cast<std::size_t>(circle.front())];
+  fail({.rank = circle.front(),
+        .kind = FailureKind::Comm,
+        .message = fmt::format(
+            "{}and nothing has come for {}, although all workers reach the control plane: look at "
+            "the network and the firewalls between {} and {}",
+            text, shown(now - moved), address(circle.front()), address(other))},
        FailureCause::Stuck);
 }
 

@@ -25,7 +25,7 @@ std::string pem_of(const std::string& file, const char* what) {
 }  // namespace
 
 bool uses_tls(const TlsFiles& tls) {
-  return !tls.certificate.empty() || !tls.key.empty() || !tls.authority.empty();
+  return !tls.empty();
 }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const TlsFiles& tls) {

@@ -20,6 +20,7 @@
 
 #include "lockstep/cluster/control/control_client.h"
 #include "lockstep/comm/membership.h"
+#include "lockstep/comm/port_range.h"
 
 namespace lockstep {
 
@@ -33,6 +34,7 @@ struct EtcdOptions {
   // Mixed into what workers prove to each other; etcd itself is protected by `tls`.
   std::string secret = {};
   TlsFiles tls = {};
+  PortRange ports = {};  // that a worker listens on for its neighbour's heartbeats
   // For people, in messages; empty: "host:pid 4711".
   std::string identity = {};
   // A worker that has sent nothing to its neighbour for so long has failed.

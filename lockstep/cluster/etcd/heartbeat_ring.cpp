@@ -77,21 +77,37 @@ struct HeartbeatRing::Link {
 };
 
 HeartbeatRing::HeartbeatRing(HeartbeatRingOptions options) : options_(std::move(options)) {
-  const Sockaddr address = sockaddr_of(options_.host, 0);
   wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  listener_ = socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  int error = wake_ < 0 ? errno : EADDRINUSE;
+  for (int port = options_.ports.low;
+       wake_ >= 0 && error == EADDRINUSE && port <= options_.ports.high; ++port) {
+    error = listen_at(port);
+  }
+  if (error == 0) return;
+  if (wake_ >= 0) ::close(wake_);
+  fail<CommError>("[heartbeats] cannot listen at {}{}: {}", options_.host,
+                  options_.ports.any()
+                      ? std::string()
+                      : fmt::format(", port {} to {}", options_.ports.low, options_.ports.high),
+                  std::strerror(error));
+}
+
+// Returns errno, or 0.
+int HeartbeatRing::listen_at(int port) {
+  const Sockaddr address = sockaddr_of(options_.host, port);
+  const int fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
-  if (wake_ < 0 || listener_ < 0 || bind(listener_, address.get(), address.size) != 0 ||
-      listen(listener_, 16) != 0 ||
-      getsockname(listener_, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
-    const std::string error = std::strerror(errno);
-    if (wake_ >= 0) ::close(wake_);
-    if (listener_ >= 0) ::close(listener_);
-    fail<CommError>("[heartbeats] cannot listen at {}: {}", options_.host, error);
+  if (fd < 0 || bind(fd, address.get(), address.size) != 0 || listen(fd, 16) != 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    return error;
   }
+  listener_ = fd;
   port_ = ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
                                             : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+  return 0;
 }
 
 HeartbeatRing::~HeartbeatRing() {

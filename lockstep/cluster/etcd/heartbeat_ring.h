@@ -16,11 +16,13 @@
 #include <vector>
 
 #include "lockstep/cluster/control/proof.h"
+#include "lockstep/comm/port_range.h"
 
 namespace lockstep {
 
 struct HeartbeatRingOptions {
   std::string host = "127.0.0.1";  // of the interface to listen at
+  PortRange ports = {};            // the first free one of these
   std::chrono::milliseconds timeout{5000};
 };
 
@@ -57,6 +59,7 @@ class HeartbeatRing {
   using Time = Clock::time_point;
   struct Link;
 
+  int listen_at(int port);
   void loop();
   void connect_next();
   void accept_one();

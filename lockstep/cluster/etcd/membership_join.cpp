@@ -219,8 +219,8 @@ bool EtcdMembership::Impl::open_generation(Lock& lock, const std::optional<Newes
 
 bool EtcdMembership::Impl::take_place(Lock& lock, const Newest& newest, int place, Time deadline) {
   lock.unlock();
-  auto ring = std::make_unique<HeartbeatRing>(
-      HeartbeatRingOptions{.host = address, .timeout = options_.heartbeat_timeout});
+  auto ring = std::make_unique<HeartbeatRing>(HeartbeatRingOptions{
+      .host = address, .ports = options_.ports, .timeout = options_.heartbeat_timeout});
   const std::string key = keys_.member(newest.record.number, place);
   const std::string value = to_text(MemberRecord{
       .identity = identity_, .address = address, .port = ring->port(), .any = options_.worker < 0});

@@ -102,20 +102,6 @@ class ReservedPort final : public ControlPlane {
 
 }  // namespace
 
-PortRange parse_ports(const std::string& text) {
-  PortRange ports;
-  const char* end = text.data() + text.size();
-  const auto low = std::from_chars(text.data(), end, ports.low);
-  bool good = low.ec == std::errc() && low.ptr != end && *low.ptr == '-';
-  if (good) {
-    const auto high = std::from_chars(low.ptr + 1, end, ports.high);
-    good = high.ec == std::errc() && high.ptr == end;
-  }
-  require(good && ports.low >= 1 && ports.low <= ports.high && ports.high <= 65535,
-          "--port-range {}: write the lowest and the highest port, such as 29500-29600", text);
-  return ports;
-}
-
 std::unique_ptr<ControlPlane> reserve_control_port(const ControlRequest& request) {
   return std::make_unique<ReservedPort>(request);
 }

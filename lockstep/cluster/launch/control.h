@@ -9,16 +9,9 @@
 
 #include "lockstep/cluster/launch/hosts.h"
 #include "lockstep/comm/membership.h"
+#include "lockstep/comm/port_range.h"
 
 namespace lockstep::launch {
-
-// Ports to listen on; 0 to 0: any free one.
-struct PortRange {
-  int low = 0;
-  int high = 0;
-};
-// Reads "29500-29600". UsageError if that is not a range of ports.
-PortRange parse_ports(const std::string& text);
 
 // What the control plane tells about a worker. Joined: it takes part; until it has left or failed,
 // its end will be told. Left: it said that it goes. Failed: it is held to be lost; without a

@@ -1,7 +1,6 @@
 // How the workers of this host share its cores.
 #pragma once
 
-#include <string>
 #include <vector>
 
 namespace lockstep::launch {
@@ -10,10 +9,6 @@ struct CoreShare {
   std::vector<int> affinity;  // the cores that the worker may run on
   int cores = 1;              // how many of them it should keep busy
 };
-
-// The processor time that a control group grants, in cores, read from the text of its cpu.max
-// ("150000 100000" grants one and a half: rounded up to 2); 0: without limit or not understood.
-int granted_cores(const std::string& cpu_max);
 
 // The shares of `workers` workers. Each runs on cores of its own as long as there are enough. A
 // limit of the control group (`granted`, 0: none) lowers how many cores a worker keeps busy, but

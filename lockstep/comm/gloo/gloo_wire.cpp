@@ -8,10 +8,14 @@
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -178,20 +182,118 @@ class GlooTransfer final : public Transfer {
   bool over_ = false;
 };
 
+gloo::transport::tcp::attr attributes_of(const GlooOptions& options) {
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = options.address;
+  attributes.iface = options.interface;
+  return attributes;
+}
+
+// Gloo looks for the interface of an address by its bytes, which have to have port 0; then, when a
+// pair is made, it binds to the same bytes. They are const for it, but are replaced here in
+// between: an object of the same type is made in their place.
+class GlooPortDevice final : public gloo::transport::tcp::Device {
+ public:
+  using Device::Device;
+  void set_address(const gloo::transport::tcp::attr& attributes) {
+    auto* const place = const_cast<gloo::transport::tcp::attr*>(&attr_);
+    std::destroy_at(place);
+    std::construct_at(place, attributes);
+  }
+};
+
+// What listens for one worker. A device of Gloo's gives all of its pairs the same port, which works
+// for port 0 only; so each pair has a device, if ports are given.
+struct GlooListener {
+  int peer = -1;
+  std::shared_ptr<gloo::transport::Device> device;
+  std::shared_ptr<gloo::transport::Context> context;
+};
+
+void set_port(sockaddr_storage& address, int port) {
+  const auto digits = htons(static_cast<std::uint16_t>(port));
+  if (address.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address).sin6_port = digits;
+  } else {
+    reinterpret_cast<sockaddr_in&>(address).sin_port = digits;
+  }
+}
+
+// Whether nobody listens there: cheaper to find out than by making a device.
+bool is_free(const gloo::transport::tcp::attr& attributes) {
+  const int fd = socket(attributes.ai_addr.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const bool free = bind(fd, reinterpret_cast<const sockaddr*>(&attributes.ai_addr),
+                         static_cast<socklen_t>(attributes.ai_addrlen)) == 0 &&
+                    listen(fd, 1) == 0;
+  close(fd);
+  return free;
+}
+
+// A free port of the range for each other worker. Workers of a host begin at different ones.
+std::vector<GlooListener> listen_in_range(const GlooOptions& options) {
+  const auto any_port = gloo::transport::tcp::CreateDeviceAttr(attributes_of(options));
+  auto attributes = any_port;
+  const int ports = options.ports.high - options.ports.low + 1;
+  const int begin = options.worker * (options.workers - 1) % ports;
+  int tried = 0;
+  std::vector<GlooListener> listeners;
+  for (int peer = 0; peer < options.workers; ++peer) {
+    if (peer == options.worker) continue;
+    GlooListener listener{.peer = peer, .device = nullptr, .context = nullptr};
+    while (listener.context == nullptr) {
+      if (tried == ports) {
+        fail<CommError>(
+            "[gloo] worker {} found {} free ports in {} to {} at {}, and needs {} to be connected "
+            "with {} workers: give a larger range",
+            options.worker, listeners.size(), options.ports.low, options.ports.high,
+            options.address.empty() ? options.interface : options.address, options.workers - 1,
+            options.workers);
+      }
+      set_port(attributes.ai_addr, options.ports.low + (begin + tried++) % ports);
+      if (!is_free(attributes)) continue;
+      auto device = std::make_shared<GlooPortDevice>(any_port);
+      device->set_address(attributes);
+      listener.device = device;
+      auto context = device->createContext(options.worker, options.workers);
+      context->setTimeout(options.timeout);
+      try {
+        context->createPair(peer);
+        listener.context = std::move(context);
+      } catch (const std::exception&) {
+        continue;  // somebody else was faster
+      }
+    }
+    listeners.push_back(std::move(listener));
+  }
+  return listeners;
+}
+
 class GlooWire final : public Wire {
  public:
   GlooWire(const GlooOptions& options, const std::string& prefix)
-      : context_(options.worker, options.workers) {
-    await_workers(options, prefix);
+      : worker_(options.worker), workers_(options.workers) {
     const NoSigpipe no_sigpipe;
+    // A port that is taken is told before others are waited for.
+    std::vector<GlooListener> listeners;
     try {
-      gloo::transport::tcp::attr attributes;
-      attributes.hostname = options.address;
-      attributes.iface = options.interface;
-      auto device = gloo::transport::tcp::CreateDevice(attributes);
-      context_.setTimeout(options.timeout);
+      if (!options.ports.any()) listeners = listen_in_range(options);
+    } catch (const CommError&) {
+      throw;
+    } catch (const std::exception& error) {
+      fail<CommError>("[gloo] worker {} cannot listen at {}: {}", options.worker,
+                      options.address.empty() ? options.interface : options.address, error.what());
+    }
+    await_workers(options, prefix);
+    try {
       GlooStore store(*options.store, prefix, options.timeout);
-      context_.connectFullMesh(store, device);
+      if (options.ports.any()) {
+        connect_all(options, store);
+      } else {
+        connect_each(std::move(listeners), store);
+      }
     } catch (const std::exception& error) {
       fail<CommError>("[gloo] worker {} of {} could not connect with the others from {}: {}",
                       options.worker, options.workers,
@@ -199,8 +301,8 @@ class GlooWire final : public Wire {
     }
   }
 
-  int worker() const override { return context_.rank; }
-  int workers() const override { return context_.size; }
+  int worker() const override { return worker_; }
+  int workers() const override { return workers_; }
   std::unique_ptr<Transfer> send(int to, std::uint64_t tag,
                                  std::span<const std::byte> data) override {
     // Gloo's buffers are for both directions; what is sent is only read.
@@ -213,6 +315,31 @@ class GlooWire final : public Wire {
   void interrupt() override { waits_.interrupt(); }
 
  private:
+  // One device, and Gloo's own way to connect with all.
+  void connect_all(const GlooOptions& options, GlooStore& store) {
+    all_ = std::make_unique<gloo::rendezvous::Context>(worker_, workers_);
+    auto device = gloo::transport::tcp::CreateDevice(attributes_of(options));
+    all_->setTimeout(options.timeout);
+    all_->connectFullMesh(store, device);
+  }
+  // In the order of the workers, as Gloo does it.
+  void connect_each(std::vector<GlooListener> listeners, GlooStore& store) {
+    const auto key = [](int from, int to) { return fmt::format("address {} {}", from, to); };
+    each_.resize(static_cast<std::size_t>(workers_));
+    for (const GlooListener& one : listeners) {
+      store.set(key(worker_, one.peer), one.context->getPair(one.peer)->address().bytes());
+    }
+    for (GlooListener& one : listeners) {
+      one.context->getPair(one.peer)->connect(store.get(key(one.peer, worker_)));
+      each_[static_cast<std::size_t>(one.peer)] = std::move(one);
+    }
+  }
+  std::unique_ptr<gloo::transport::UnboundBuffer> buffer(int peer, std::byte* data,
+                                                         std::size_t bytes) {
+    if (all_ != nullptr) return all_->createUnboundBuffer(data, bytes);
+    return each_[static_cast<std::size_t>(peer)].context->createUnboundBuffer(data, bytes);
+  }
+
   // Gloo's own errors do not say who is missing.
   static void await_workers(const GlooOptions& options, const std::string& prefix) {
     const auto end = std::chrono::steady_clock::now() + options.timeout;
@@ -232,13 +359,15 @@ class GlooWire final : public Wire {
 
   std::unique_ptr<Transfer> begin(int peer, std::uint64_t tag, std::byte* data, std::size_t bytes,
                                   bool sends) {
-    auto transfer = std::make_unique<GlooTransfer>(
-        waits_, context_.createUnboundBuffer(data, bytes), peer, sends);
+    auto transfer = std::make_unique<GlooTransfer>(waits_, buffer(peer, data, bytes), peer, sends);
     transfer->begin(tag);
     return transfer;
   }
 
-  gloo::rendezvous::Context context_;
+  int worker_;
+  int workers_;
+  std::unique_ptr<gloo::rendezvous::Context> all_;
+  std::vector<GlooListener> each_;  // by worker, where ports are given
   GlooWaits waits_;
 };
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/comm/port_range.h"
 #include "lockstep/comm/store.h"
 #include "lockstep/comm/wire.h"
 
@@ -19,6 +20,9 @@ struct GlooOptions {
   // interface. One of them is given.
   std::string address = {};
   std::string interface = {};
+  // Where it listens until all are connected: a port for each other worker. With a range, each of
+  // these connections also has a thread of its own, as Gloo has one for each of its devices.
+  PortRange ports = {};
   // How long the workers wait for one another until all are connected.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
 };

@@ -426,6 +426,13 @@ bool RemoteGroup::waiting() const {
   return parts_->rendezvous.waiting();
 }
 
+Group::Awaited RemoteGroup::awaited() const {
+  const std::lock_guard lock(parts_->connection_mutex);
+  if (parts_->connection == nullptr || !parts_->connection->collectives) return {};
+  const WorkerCollectives& collectives = *parts_->connection->collectives;
+  return {.worker = collectives.awaited(), .messages = collectives.messages()};
+}
+
 void RemoteGroup::abort(const Failure& failure) {
   parts_->rendezvous.abort(failure);
 }

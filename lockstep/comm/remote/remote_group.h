@@ -39,6 +39,7 @@ class RemoteGroup final : public Group {
   std::span<const int> local() const override;
   Communicator& rank(int rank) override;
   bool waiting() const override;
+  Awaited awaited() const override;
   void abort(const Failure& failure) override;
   std::optional<Failure> failure() const override;
   void reset() override;

@@ -91,7 +91,12 @@ void WorkerCollectives::meet(std::span<const Round> local, std::span<const std::
                .what = round.kind,
                .dtype = round.dtype},
               data, peers(), look);
-  for (const int peer : peers()) site_.met(peer, mails_.await(peer, look));
+  for (const int peer : peers()) {
+    awaited_.store(peer);
+    site_.met(peer, mails_.await(peer, look));
+    messages_.fetch_add(1);
+  }
+  awaited_.store(-1);
   site_.all_met();
 }
 
@@ -101,8 +106,11 @@ void WorkerCollectives::take_mails() {
 
 void WorkerCollectives::await(Transfer& transfer, int worker) {
   waiting_for_.store(worker);
+  awaited_.store(worker);
   while (!transfer.await()) site_.look();
   waiting_for_.store(-1);
+  awaited_.store(-1);
+  messages_.fetch_add(1);
 }
 
 void WorkerCollectives::await_sends() {

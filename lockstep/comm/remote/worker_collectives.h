@@ -41,6 +41,9 @@ class WorkerCollectives {
   void drop();
   // The worker whose message is being waited for; -1: none. From any thread.
   int waiting_for() const { return waiting_for_.load(); }
+  // The same, or the worker whose mail is being waited for; and how many messages have come.
+  int awaited() const { return awaited_.load(); }
+  std::uint64_t messages() const { return messages_.load(); }
 
  private:
   using Transfers = std::vector<std::unique_ptr<Transfer>>;
@@ -82,6 +85,8 @@ class WorkerCollectives {
   Transfers results_;  // received in place
   std::vector<std::byte> small_;
   std::atomic<int> waiting_for_ = -1;
+  std::atomic<int> awaited_ = -1;
+  std::atomic<std::uint64_t> messages_ = 0;
 };
 
 }  // namespace lockstep
