@@ -53,8 +53,13 @@ World::World(const WorldOptions& options)
       buckets_(options.buckets) {
   const std::vector<std::string> names =
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
-  add_devices(make_rank_devices(names, options.logical_cpus, options.cores));
-  meet(options);
+  std::exception_ptr no_devices;  // why this worker has none
+  try {
+    add_devices(make_rank_devices(names, options.logical_cpus, options.cores));
+  } catch (...) {
+    no_devices = std::current_exception();
+  }
+  meet(options, no_devices);
   if (size() > 1) add_groups(options);
   if (threaded_) start_threads();
   if (membership_ != nullptr) {
@@ -89,16 +94,14 @@ std::shared_ptr<World> default_world() {
   return std::make_shared<World>(WorldOptions{.devices = {"cuda:0"}});
 }
 
-// Workers tell one another which devices they have: the names and numbers of all ranks follow.
-void World::meet(const WorldOptions& options) {
+// Workers tell one another which devices they have: the names and numbers of all ranks follow. If
+// one has none, all throw the reason.
+void World::meet(const WorldOptions& options, const std::exception_ptr& no_devices) {
   if (links_ == nullptr || links_->workers() == 1) {
+    if (no_devices != nullptr) std::rethrow_exception(no_devices);
     names_ = local_names();
     return;
   }
-  require(device(0).kind() == DeviceKind::Cpu,
-          "[strategy] {}: GPUs in several processes are not supported yet: name CPU devices, such "
-          "as cpu:0",
-          device(0).name());
   workers_ = links_->workers();
   worker_ = links_->worker();
   std::vector<std::string> workers;
@@ -107,8 +110,14 @@ void World::meet(const WorldOptions& options) {
       {.names = workers,
        .ranks_of_worker = std::vector<int>(static_cast<std::size_t>(workers_), 1),
        .timeout = options.timeout});
-  const std::vector<std::string> all =
-      exchange(fmt::format("{}\n", fmt::join(local_names(), "\n")));
+  const std::vector<std::string> all = gather([&] {
+    if (no_devices != nullptr) std::rethrow_exception(no_devices);
+    require(device(0).kind() == DeviceKind::Cpu,
+            "[strategy] {}: GPUs in several processes are not supported yet: name CPU devices, "
+            "such as cpu:0",
+            device(0).name());
+    return fmt::format("{}\n", fmt::join(local_names(), "\n"));
+  });
   for (int w = 0; w < workers_; ++w) {
     if (w == worker_) first_rank_ = size();
     const std::string& lines = all[static_cast<std::size_t>(w)];
@@ -330,11 +339,11 @@ std::vector<std::string> World::run_job(Job job, std::span<Track* const> tracks,
     times_[0].end_ns = now_ns();
     return {};
   }
-  run_locally(tracks);
-  return rethrow_first(tell);
+  run_locally();
+  return rethrow_first(tracks, tell);
 }
 
-void World::run_locally(std::span<Track* const> tracks) {
+void World::run_locally() {
   if (!threaded()) {
     devices_.front()->make_current();
     call(0);
@@ -351,11 +360,12 @@ void World::run_locally(std::span<Track* const> tracks) {
     call(0);
   }
   for (std::int32_t left = running_; left != 0;) left = await_change(running_, left, kMaxSpinNs);
-  account(tracks);
 }
 
-void World::account(std::span<Track* const> tracks) const {
-  std::int64_t last = 0;
+// Other workers had told how their ranks ended by `told_ns`; 0: there are none.
+void World::account(std::span<Track* const> tracks, std::int64_t told_ns) const {
+  if (!threaded()) return;
+  std::int64_t last = told_ns;
   for (const Times& times : times_) last = std::max(last, times.end_ns);
   const std::int64_t now = now_ns();
   for (std::size_t local = 0; local < tracks.size(); ++local) {
@@ -397,8 +407,10 @@ void World::call(int local) noexcept {
   times_[place].end_ns = now_ns();
 }
 
-std::vector<std::string> World::rethrow_first(const std::function<std::string()>& tell) {
+std::vector<std::string> World::rethrow_first(std::span<Track* const> tracks,
+                                              const std::function<std::string()>& tell) {
   const int failed = first_failed_.exchange(-1);
+  if (workers() == 1) account(tracks, 0);
   if (failed < 0 && workers() == 1) return {};
   std::exception_ptr error;
   if (failed >= 0) error = errors_[static_cast<std::size_t>(failed)];
@@ -413,6 +425,7 @@ std::vector<std::string> World::rethrow_first(const std::function<std::string()>
     mine += tell();
   }
   std::vector<std::string> all = exchange(mine);
+  if (workers() > 1) account(tracks, now_ns());
   // Where a rank only heard that another one stopped, what that one says counts.
   std::optional<Failure> first;
   for (std::string& theirs : all) {

@@ -28,7 +28,8 @@ class TestWorker {
   }
 
   int process() const { return process_; }
-  // Of `replicas`, the first ones are on the first worker, as evenly as they go.
+  // Of `replicas`, the first ones are on the first worker, as evenly as they go; unless `options`
+  // name the devices of this one.
   Strategy strategy(int replicas, const MirroredOptions& options) const {
     const int begin = replicas * process_ / processes_;
     const int end = replicas * (process_ + 1) / processes_;
@@ -37,7 +38,10 @@ class TestWorker {
                        .timeout = std::chrono::seconds(60),
                        .links = links(),
                        .membership = members_};
-    for (int r = begin; r < end; ++r) world.devices.push_back("cpu:" + std::to_string(r));
+    world.devices = options.devices;
+    for (int r = begin; r < end && options.devices.empty(); ++r) {
+      world.devices.push_back("cpu:" + std::to_string(r));
+    }
     return Made({.world = std::make_shared<World>(world),
                  .balance = options.balance,
                  .check_replicas_every = options.check_replicas_every});
