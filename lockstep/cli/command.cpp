@@ -58,7 +58,21 @@ void add_placement(Command app, Placement& placement) {
                  "chief's counts")
       .check(number(0.1, kMostSeconds))
       .capture_default_str();
+  app.add_option("--on-failure", placement.on_failure,
+                 "what the others do when one of several workers has failed: stop, restart or "
+                 "shrink (what lockstep launch or LOCKSTEP_ON_FAILURE says, else stop)")
+      .check(one_of({"stop", "restart", "shrink"}));
 }
+
+namespace {
+
+std::optional<OnFailure> on_failure_by_name(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  if (name == "stop") return OnFailure::Stop;
+  return name == "restart" ? OnFailure::Restart : OnFailure::Shrink;
+}
+
+}  // namespace
 
 std::vector<int> replica_counts(const Placement& placement) {
   precision_by_name("--precision", placement.precision);  // throws for unknown names
@@ -151,6 +165,7 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
         {.devices = devices,
          .balance = balance,
          .cuda = cuda,
+         .on_failure = on_failure_by_name(placement.on_failure),
          .heartbeat_timeout = std::chrono::duration_cast<std::chrono::milliseconds>(silence)});
   }
   std::vector<std::string> devices =

@@ -34,6 +34,7 @@ struct Placement {
   std::string precision = "float32";
   bool no_tf32 = false;          // strict f32 on GPUs
   double heartbeat_timeout = 5;  // seconds; of several workers
+  std::string on_failure = {};   // stop, restart or shrink; of several workers
 };
 void add_placement(Command app, Placement& placement);
 // The replica counts that a placement asks for, one in most commands. UsageError if they do not fit

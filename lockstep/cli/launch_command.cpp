@@ -32,8 +32,8 @@ const char* const kLaunchNotes =
     "and LOCKSTEP_SECRET_FD (a descriptor from which it reads the job's secret, once).\n\n"
     "SIGINT, SIGTERM, SIGHUP and SIGUSR1 go to all workers, which then have --grace to end; a "
     "second\n"
-    "SIGINT kills them. When a worker fails, the others are ended in the same way. The exit code "
-    "is\n"
+    "SIGINT kills them. When a worker fails, --on-failure says what comes next; with stop, the\n"
+    "others are ended in the same way. The exit code is\n"
     "that of the first worker that failed (128 + signal if a signal ended it), or 0.";
 
 struct LaunchFlags {
@@ -44,6 +44,7 @@ struct LaunchFlags {
   std::string port_range;
   std::string bind;
   std::string grace = "25s";
+  std::string heartbeat_timeout = "5s";
   int cores_per_worker = 0;
   std::string log_dir;
   std::vector<std::string> env;
@@ -113,23 +114,37 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// The control plane, served by the launcher. How a worker of this job ended the launcher sees for
-// itself, and what a worker says about itself the worker prints; what it hears from here is that
-// one has fallen silent or stands still.
+launch::ControlReport report_of(const ControlEvent& event) {
+  using Kind = launch::ControlReport::Kind;
+  const bool joined = event.kind == ControlEventKind::Joined;
+  const bool left = event.kind == ControlEventKind::Left;
+  return {.kind = joined ? Kind::Joined
+                  : left ? Kind::Left
+                         : Kind::Failed,
+          .worker = event.seat,
+          .message = event.text,
+          .goes_on = event.goes_on,
+          .running = event.cause == FailureCause::Silent || event.cause == FailureCause::Stuck};
+}
+
+// The control plane, served by the launcher. How a process ended the launcher sees for itself, and
+// what a worker says about itself the worker prints; what it hears from here is which worker has
+// fallen silent or stands still, and whether the job goes on.
 class ServedControl final : public launch::ControlPlane {
  public:
   explicit ServedControl(const launch::ControlRequest& request)
       : server_({.address = launch::with_ports(request.bind, request.ports),
                  .workers = request.workers,
                  .secret = request.secret,
+                 .heartbeat_timeout = request.heartbeat_timeout,
+                 .on_failure = request.on_failure,
                  .on_event = [report = request.report](const ControlEvent& event) {
-                   const bool unseen =
-                       event.cause == FailureCause::Silent || event.cause == FailureCause::Stuck;
-                   if (event.kind == ControlEventKind::Failed && unseen && report) {
-                     report({.worker = event.worker, .message = event.text});
-                   }
+                   const bool about_workers = event.kind != ControlEventKind::Refused &&
+                                              event.kind != ControlEventKind::Formed;
+                   if (about_workers && event.seat >= 0 && report) report(report_of(event));
                  }}) {}
   std::string address() const override { return server_.address(); }
+  bool reports() const override { return true; }
 
  private:
   ControlServer server_;
@@ -172,6 +187,10 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags) {
           .ports = flags.port_range.empty() ? launch::PortRange{}
                                             : launch::parse_ports(flags.port_range),
           .grace = duration_of("--grace", flags.grace),
+          .on_failure = flags.on_failure == "restart"  ? OnFailure::Restart
+                        : flags.on_failure == "shrink" ? OnFailure::Shrink
+                                                       : OnFailure::Stop,
+          .heartbeat_timeout = duration_of("--heartbeat-timeout", flags.heartbeat_timeout),
           .log_folder = flags.log_dir,
           .start_control = [flags](const launch::ControlRequest& request) {
             return start_control(flags, request);
@@ -200,6 +219,10 @@ Json result_json(const launch::LaunchOptions& options, const launch::JobResult& 
   }
   json["stopped_by"] = nullptr;
   if (result.stopped_by != 0) json["stopped_by"] = result.stopped_by;
+  json["lost"] = Json::array();
+  for (const launch::LostWorker& lost : result.lost) {
+    json["lost"].push_back({{"worker", lost.worker}, {"cause", lost.cause}});
+  }
   json["workers"] = Json::array();
   for (const launch::Seat& seat : options.seats) {
     const launch::End& end = result.ends[static_cast<std::size_t>(seat.worker)];
@@ -237,9 +260,15 @@ void add_launch(Program& program) {
                  "where: a,b (in blocks, as evenly as possible) or a:4,b:2 (how many each takes); "
                  "localhost is this host, all others are reached by ssh (localhost)")
       .delimiter(',');
-  app.add_option("--on-failure", flags->on_failure,
-                 "what a worker's failure means for the others; stop: they are ended")
-      .check(one_of({"stop"}))
+  app.add_option(
+         "--on-failure", flags->on_failure,
+         "what a worker's failure means for the others; stop: they are ended; restart: it is "
+         "started again, and all go on from the last copy of their state; shrink: the "
+         "others go on without it")
+      .check(one_of({"stop", "restart", "shrink"}))
+      .capture_default_str();
+  app.add_option("--heartbeat-timeout", flags->heartbeat_timeout,
+                 "how long a worker may be silent before it counts as failed: 500ms, 5s")
       .capture_default_str();
   app.add_option("--rendezvous", flags->rendezvous,
                  "where the workers meet: etcd://host:port,host:port[/job] (the launcher)");

@@ -167,6 +167,11 @@ void RunFolder::create() {
   check_run_dir();  // another process may have used the folder since the constructor
 }
 
+void RunFolder::take_over() {
+  reads_ = false;
+  if (!lock_) lock_.emplace(path_);
+}
+
 void RunFolder::keep() {
   if (reads_) return;
   made_ = false;

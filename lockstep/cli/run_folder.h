@@ -39,6 +39,11 @@ class RunFolder {
   RunFolder(RunFolder&&) = default;
   RunFolder& operator=(RunFolder&&) = delete;
 
+  // For such a worker: where the chief writes.
+  void follow(const std::filesystem::path& path) { path_ = path; }
+  // It has become the chief of a run that has begun.
+  void take_over();
+
   // Creates and locks the folder. DataError if that fails, UsageError if another process was
   // faster.
   void create();

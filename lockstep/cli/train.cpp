@@ -184,18 +184,25 @@ class TrainRun {
 
  private:
   void open_model();
+  // With several workers: the chief makes the folder, and all know where it is.
+  void share_folder();
   void begin();
+  void go_on();
+  void show_if_chief();
   std::vector<CallbackRef> callbacks();
   Ending ending_of(const History& history) const;
   void finish(const History& history, const Ending& ending);
   void save_tuning();
+  World& world() const { return *impl_of(*strategy_).world; }
 
   Options options_;
   const GivenFlags& given_;
-  RunFolder folder_;
+  std::optional<RunFolder> made_folder_;
+  RunFolder& folder_;
   std::optional<Json> before_;  // the record of the run that is resumed
-  bool chief_ = true;
-  std::ostream& out_;
+  bool chief_ = true;           // another worker may become it
+  bool begun_ = false;          // this process or, before it came, another one has begun the run
+  std::ostream out_{nullptr};   // what only the chief shows
   std::int64_t batch_ = 0;
   Json identity_;  // of the data
   DataSource data_;
@@ -206,22 +213,14 @@ class TrainRun {
   std::optional<RunRecorder> recorder_;
 };
 
-// A stream for what only the chief shows.
-std::ostream& nowhere() {
-  static std::ostream stream(nullptr);
-  return stream;
-}
-
-// If the JSON goes to standard output, text for people goes to standard error.
 TrainRun::TrainRun(const Options& typed, const GivenFlags& given)
     : options_(typed),
       given_(given),
-      folder_(is_chief(typed.placement) ? RunFolder(typed.run_dir, typed.resume)
-                                        : RunFolder::of_chief(typed.resume)),
-      chief_(is_chief(typed.placement)),
-      out_(!chief_                          ? nowhere()
-           : is_standard_output(typed.json) ? std::cerr
-                                            : std::cout) {
+      made_folder_(is_one_of_several(typed.placement) ? RunFolder::of_chief(typed.resume)
+                                                      : RunFolder(typed.run_dir, typed.resume)),
+      folder_(*made_folder_),
+      chief_(is_chief(typed.placement)) {
+  show_if_chief();
   if (!folder_.resumes()) return;
   before_ = read_record(folder_.source_record());
   if (before_) {
@@ -230,11 +229,33 @@ TrainRun::TrainRun(const Options& typed, const GivenFlags& given)
   }
 }
 
+// If the JSON goes to standard output, text for people goes to standard error.
+void TrainRun::show_if_chief() {
+  std::ostream& target = is_standard_output(options_.json) ? std::cerr : std::cout;
+  out_.rdbuf(chief_ ? target.rdbuf() : nullptr);
+}
+
+void TrainRun::share_folder() {
+  begun_ = world().newcomer();
+  if (!begun_) {
+    world().on_chief([this] {
+      made_folder_.emplace(options_.run_dir, options_.resume);
+      folder_.create();
+    });
+    const bool chief = world().chief();
+    world().agree_on_note(chief ? std::filesystem::absolute(folder_.path()).string() : "");
+  }
+  if (begun_ || !world().chief()) folder_.follow(world().note());
+}
+
 void TrainRun::open_model() {
   const int own_replicas = one_count(options_.placement);
   const ZooEntry& entry = zoo_entry(options_.model);
   const bool several = is_one_of_several(options_.placement);
-  if (several) strategy_ = make_strategy(options_.placement, own_replicas, own_replicas);
+  if (several) {
+    strategy_ = make_strategy(options_.placement, own_replicas, own_replicas);
+    share_folder();
+  }
   const int replicas = several ? strategy_->num_replicas_in_sync() : own_replicas;
   resolve_defaults(options_, entry, replicas, own_replicas);
   batch_ = options_.batch.global;
@@ -262,8 +283,26 @@ void TrainRun::open_model() {
   model_->build(data_.task.sample);
 }
 
+// After the failure of a worker: this process may be the chief now, or a newcomer.
+void TrainRun::go_on() {
+  const bool new_chief = world().chief() && !recorder_;
+  chief_ = world().chief();
+  show_if_chief();
+  if (new_chief) {
+    folder_.take_over();
+    recorder_.emplace(folder_.record(), read_record(folder_.record()).value());
+    recorder_->begin();
+  }
+  out_ << fmt::format("training goes on at step {}: {}", model_->step(),
+                      placement_text(*strategy_, batch_));
+  out_.flush();
+}
+
 // Called by fit when all checks have passed.
 void TrainRun::begin() {
+  // Where the first chief failed before it wrote a record, the run begins now.
+  const bool recorded = recorder_ || !world().chief() || std::filesystem::exists(folder_.record());
+  if (std::exchange(begun_, true) && recorded) return go_on();
   folder_.keep();
   Json record = before_ ? *before_ : new_record();
   const Json options = settings_json(options_);
@@ -307,7 +346,8 @@ void TrainRun::begin() {
 }
 
 std::vector<CallbackRef> TrainRun::callbacks() {
-  const bool terminal = isatty(&out_ == &std::cerr ? STDERR_FILENO : STDOUT_FILENO) == 1;
+  const bool terminal =
+      isatty(is_standard_output(options_.json) ? STDERR_FILENO : STDOUT_FILENO) == 1;
   const auto epoch_done = [this](Model& model, std::int64_t epoch, const Logs& logs) {
     if (recorder_) recorder_->epoch_done(epoch, model.step(), logs);
   };
@@ -327,6 +367,11 @@ std::vector<CallbackRef> TrainRun::callbacks() {
                                          .save_best_only = true}));
   }
   ModelCheckpointOptions last{.path = escape_braces(folder_.checkpoint().string())};
+  if (options_.keep > 0) {
+    last.path = escape_braces((folder_.path() / "checkpoint-").string()) + "{step}.safetensors";
+    last.keep = options_.keep;
+    last.latest = folder_.checkpoint().string();
+  }
   set_interval(last, options_.checkpoint_every);
   callbacks.push_back(ModelCheckpoint(last));
   return callbacks;
@@ -334,13 +379,14 @@ std::vector<CallbackRef> TrainRun::callbacks() {
 
 void TrainRun::run() {
   open_model();
-  folder_.create();
+  folder_.create();  // where share_folder did not
   FitOptions fit;
   fit.epochs = options_.epochs;
   if (options_.steps > 0) fit.steps_per_epoch = options_.steps;
   fit.validation_data = data_.test(batch_);
   fit.resume = folder_.resumed();
   fit.on_nan = on_nan_by_name(options_.on_nan);
+  fit.copy_state_every = options_.copy_every;
   fit.interrupted = [] { return caught_signal() != 0; };
   fit.verbose = 0;
   fit.callbacks = callbacks();

@@ -14,6 +14,8 @@
 namespace lockstep::cli {
 namespace {
 
+constexpr std::int64_t kMostKept = 1'000'000;
+
 constexpr std::array kPlacementFlags = {"--devices", "--cores", "--replicas", "--strategy"};
 
 template <class T>
@@ -62,6 +64,8 @@ std::vector<Setting> make_settings() {
       setting("--save-best", MayChange, &Options::save_best),
       setting("--early-stopping", MayChange, &Options::early_stopping),
       setting("--checkpoint-every", MayChange, &Options::checkpoint_every),
+      setting("--copy-every", MayChange, &Options::copy_every),
+      setting("--keep", MayChange, &Options::keep),
       setting("--on-nan", MayChange, &Options::on_nan),
       setting("--epochs", MayChange, &Options::epochs),
       setting("--steps", MayChange, &Options::steps),
@@ -94,6 +98,8 @@ void expect_sane(const TrainOptions& options, const std::string& run) {
   expect("steps", static_cast<double>(options.steps), 0, kMostStepsOfAnEpoch);
   expect("global_batch", static_cast<double>(options.batch.global), 0,
          kMostSamples * kMostReplicas);
+  expect("copy_every", static_cast<double>(options.copy_every), 0, kMostStepsOfAnEpoch);
+  expect("keep", static_cast<double>(options.keep), 0, kMostKept);
   expect("cores", options.placement.cores, 0, kMostCores);
   expect("scaled_for", options.scaled_for, 0, kMostReplicas);
   expect("learning_rate", options.learning_rate.value_or(0), 0, kMostRate);
@@ -204,6 +210,13 @@ void add_train_flags(Command app,
       .check(whole_number(1, kMostEpochs));
   app.add_option("--checkpoint-every", options->checkpoint_every,
                  "also save within an epoch: every 500 steps (500) or 10 minutes (10m)");
+  app.add_option("--copy-every", options->copy_every,
+                 "of workers that go on after a failure: steps between two copies of the state, "
+                 "which each keeps in its memory (as often as costs 1% of the time)")
+      .check(whole_number(1, kMostStepsOfAnEpoch));
+  app.add_option("--keep", options->keep,
+                 "keep this many of the newest checkpoints, as checkpoint-<step>.safetensors")
+      .check(whole_number(1, kMostKept));
   app.add_option("--seed", options->seed, "seed of weights, shuffling and dropout")
       .capture_default_str()
       .check(seed_number());

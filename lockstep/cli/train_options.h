@@ -33,7 +33,9 @@ struct TrainOptions {
   std::string monitor = "val_loss";      // for save_best and early_stopping
   bool save_best = false;
   std::int64_t early_stopping = 0;  // epochs without a better one; 0: never
+  std::int64_t copy_every = 0;      // steps; 0: chosen
   std::string checkpoint_every;     // "500" steps, "10m"; empty: at the end of epochs
+  std::int64_t keep = 0;            // of the checkpoints, the newest; 0: only the last
   std::uint64_t seed = 0;
   std::string on_nan = "stop";
   // For this call only; not stored in the run's record.

@@ -64,6 +64,13 @@ Json result_json(const TrainOptions& options, const Strategy& strategy, std::int
                {"checkpoint", ending.checkpoint ? Json(*ending.checkpoint) : Json(nullptr)}};
   if (!history.failure.empty()) json["failure"] = history.failure;
   if (history.restores > 0) json["restores"] = history.restores;
+  for (const Recovery& recovery : history.recoveries) {
+    json["recoveries"].push_back({{"cause", recovery.cause},
+                                  {"step", recovery.step},
+                                  {"lost_steps", recovery.lost_steps},
+                                  {"seconds", recovery.seconds},
+                                  {"workers", recovery.workers}});
+  }
   if (ending.signal != 0) json["interrupted"] = signal_name(ending.signal);
   if (history.loss_scale) {
     json["loss_scale"] = *history.loss_scale;

@@ -25,6 +25,10 @@ struct ClusterSpec {
   int local_workers = -1;
   // Cores that it was given per worker; 0: not said.
   int cores = 0;
+  // What whatever started it can do about a worker that has failed: start it again (Restart), or at
+  // least leave the others alone (Shrink). Otherwise all end.
+  bool can_restart = false;
+  bool can_shrink = false;
   // What the user should be told before training starts, one sentence each.
   std::vector<std::string> remarks = {};
 };

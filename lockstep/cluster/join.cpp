@@ -91,6 +91,7 @@ std::shared_ptr<Membership> join_by_etcd(const ClusterSpec& spec, const JoinOpti
                   .secret = options.secret,
                   .tls = options.tls,
                   .heartbeat_timeout = options.heartbeat_timeout,
+                  .on_failure = options.on_failure,
                   .join_timeout = options.join_timeout});
 }
 
@@ -111,6 +112,7 @@ std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& opt
         .heartbeat_timeout = options.heartbeat_timeout,
         .join_timeout = options.join_timeout,
         .progress_timeout = options.progress_timeout,
+        .on_failure = options.on_failure,
         .on_event = [departures = joined->departures](const ControlEvent& event) {
           departures->note(event);
         }});
@@ -123,6 +125,10 @@ std::shared_ptr<Membership> join(const ClusterSpec& spec, const JoinOptions& opt
                                                            .secret = options.secret,
                                                            .tls = options.tls,
                                                            .join_timeout = options.join_timeout});
+  require(joined->client->policy() == options.on_failure,
+          "[cluster] worker {} has another policy for failures than the job: give all workers, and "
+          "the launcher, the same one",
+          spec.worker);
   return {joined, joined->client.get()};
 }
 

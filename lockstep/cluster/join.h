@@ -21,6 +21,9 @@ struct JoinOptions {
   // The server's timeouts (ControlServerOptions), where this process serves the control plane.
   std::chrono::milliseconds heartbeat_timeout{5000};
   std::chrono::milliseconds progress_timeout{60'000};
+  // What comes after a failure. UsageError where the launcher, which serves the control plane, says
+  // something else.
+  OnFailure on_failure = OnFailure::Stop;
   // How long to wait for the other workers.
   std::chrono::milliseconds join_timeout{300'000};
 };

@@ -2,10 +2,14 @@
 // others. The cluster room has implementations; the runtime uses them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/failure.h"
 #include "lockstep/comm/store.h"
 
@@ -17,6 +21,10 @@ struct WorkerProgress {
   bool waiting = false;       // for other workers
   std::string activity = {};  // "step 12"; "planning", "validating" and "saving" may take long
 };
+
+// What the others do when a worker has failed. Stop: all end with an error. Restart: it is started
+// again under its number, by whoever started it, and all go on. Shrink: the others go on.
+enum class OnFailure { Stop, Restart, Shrink };
 
 class Membership {
  public:
@@ -40,6 +48,22 @@ class Membership {
   virtual void on_heartbeat(std::function<WorkerProgress()> /*f*/) {}
   // Tells all workers that this one has failed. Does not wait for them.
   virtual void report_failure(const Failure& failure) = 0;
+
+  virtual OnFailure policy() const { return OnFailure::Stop; }
+  // Whether the job goes on in a next generation after the failure that on_failure has told.
+  virtual bool goes_on() const { return false; }
+  // Waits for the next generation and is a member of it: all of the above is then about that one.
+  // CommError after the timeout, or where it has no place for this worker.
+  virtual void rejoin(std::chrono::milliseconds /*timeout*/) {
+    fail<CommError>("[membership] there is no generation after this one");
+  }
+  // For what a worker that was taken for dead must not do: true if it still is a member of the
+  // newest generation, false if it is not. Where committed() can tell, `value` is recorded in the
+  // same step. CommError where nobody answers. From any thread.
+  virtual bool commit(const std::string& /*key*/, std::string_view /*value*/) { return true; }
+  // What was committed last under a key, by this job or an earlier one. Nothing where there is no
+  // record, or no place that outlives the job to keep it in.
+  virtual std::optional<std::string> committed(const std::string& /*key*/) { return std::nullopt; }
 };
 
 }  // namespace lockstep

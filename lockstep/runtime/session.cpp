@@ -157,21 +157,49 @@ Tensor Session::get(const VariableRef& variable) {
     return value;
   }
   // In the order of the ranks, so that the bits do not depend on how many workers there are.
+  const std::vector<Tensor> parts = get_parts(variable);
+  value = parts.front();
+  for (std::size_t r = 1; r < parts.size(); ++r) add_to(value, parts[r]);
+  return value;
+}
+
+std::vector<Tensor> Session::get_parts(const VariableRef& variable) {
+  add(variable);
   std::string mine;
   for (const auto& state : states_) mine += bytes_of(state->get(*variable));
-  bool first = true;
+  std::vector<Tensor> parts;
   for (const std::string& theirs : world_->exchange(mine)) {
-    for (std::size_t at = 0; at < theirs.size(); at += value.bytes(), first = false) {
-      Tensor part(variable->dtype, variable->shape);
-      std::memcpy(part.raw(), theirs.data() + at, part.bytes());
-      if (first) {
-        value = part;
-      } else {
-        add_to(value, part);
-      }
+    for (std::size_t at = 0; at < theirs.size(); at += parts.back().bytes()) {
+      parts.emplace_back(variable->dtype, variable->shape);
+      std::memcpy(parts.back().raw(), theirs.data() + at, parts.back().bytes());
     }
   }
-  return value;
+  return parts;
+}
+
+void Session::set_parts(const VariableRef& variable, std::span<const Tensor> parts) {
+  add(variable);
+  for (int local = 0; local < local_size(); ++local) {
+    states_[static_cast<std::size_t>(local)]->set(
+        *variable, parts[static_cast<std::size_t>(world_->rank(local))]);
+  }
+}
+
+void Session::clear() {
+  for (int local = 0; local < local_size(); ++local) {
+    std::unique_ptr<State>& state = states_[static_cast<std::size_t>(local)];
+    state.reset();  // before its memory is needed again
+    state = std::make_unique<State>(world_->device(local), seed_);
+  }
+  bucket_cuts_ = {};
+  laid_out_ = false;
+  ++layout_version_;
+  step = 0;
+}
+
+bool Session::asks_others(const Variable& variable) const {
+  return !has(variable) || states_.front()->is_sharded(variable) ||
+         variable.placement.on(kDataAxis).is_local();
 }
 
 // Every rank's slice, at its place in the row-major value.

@@ -61,6 +61,8 @@ class Session {
   // others have zeros.
   void set(const VariableRef& variable, const Tensor& value);
   bool has(const Variable& variable) const { return states_.front()->has(variable); }
+  // Whether get() is collective: it adds the variable, or asks the other workers for their parts.
+  bool asks_others(const Variable& variable) const;
   // Takes over values that another session has.
   void take(Session& other, std::span<const VariableRef> variables);
   // InternalError, naming the variable and the ranks, where a mirrored variable does not have the
@@ -69,6 +71,14 @@ class Session {
   // Gives all ranks the first one's values of mirrored variables, after a step that failed midway:
   // some ranks may have made more of the update than others.
   void resync();
+
+  // By rank of the world, the parts that get() adds up.
+  std::vector<Tensor> get_parts(const VariableRef& variable);
+  // Gives every rank the part that it had; there must be as many as ranks.
+  void set_parts(const VariableRef& variable, std::span<const Tensor> parts);
+  // Drops all variables and what was agreed with other ranks, as in a new session. What was
+  // compiled must be gone.
+  void clear();
 
   // Calls f(local rank) on the thread of every local rank, and records what each did besides.
   template <class F>

@@ -24,6 +24,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kMaxSpinNs = 200'000;
+constexpr char kNote = '\x1e';  // between the names of a worker's ranks and its note
 
 // All gradients in one bucket. Ranks that share a device take its time from one another: overlap
 // gains nothing, and ranks that meet once per step need not keep pace within it.
@@ -44,27 +45,59 @@ T await_change(const std::atomic<T>& counter, T seen, std::int64_t spin_ns) {
   return counter;
 }
 
+// What f returns, for take_failure: a byte that says whether it failed, then the result, or the
+// kind of its error and the text.
+std::string answer_of(int worker, const std::function<std::string()>& f) {
+  try {
+    return "+" + f();
+  } catch (...) {
+    const Failure failure = failure_of(worker, std::current_exception());
+    return fmt::format("-{}{}", static_cast<char>(failure.kind), failure.message);
+  }
+}
+
+// The failure of the first worker that has failed. Otherwise the answers become the results.
+std::optional<Failure> take_failure(std::vector<std::string>& all) {
+  for (std::size_t w = 0; w < all.size(); ++w) {
+    const bool good = all[w].front() == '+';
+    all[w].erase(0, 1);
+    if (good) continue;
+    const auto kind = static_cast<FailureKind>(all[w][0]);
+    std::string message = all[w].substr(1);
+    if (w > 0) message = fmt::format("[worker {}] {}", w, message);
+    return Failure{.rank = static_cast<int>(w), .kind = kind, .message = std::move(message)};
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 World::World(const WorldOptions& options)
     : cuda_(options.cuda),
       links_(options.links),
       membership_(options.membership),
-      buckets_(options.buckets) {
+      make_links_(options.make_links),
+      timeout_(options.timeout),
+      asked_buckets_(options.buckets) {
   const std::vector<std::string> names =
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
-  std::exception_ptr no_devices;  // why this worker has none
   try {
     add_devices(make_rank_devices(names, options.logical_cpus, options.cores));
   } catch (...) {
-    no_devices = std::current_exception();
+    no_devices_ = std::current_exception();
   }
-  meet(options, no_devices);
-  if (size() > 1) add_groups(options);
-  if (threaded_) start_threads();
   if (membership_ != nullptr) {
     membership_->on_failure([this](const Failure& failure) { abort_all(failure); });
     membership_->on_heartbeat([this] { return progress(); });
+  }
+  try {
+    meet();
+    newcomer_ = generation() > 1;
+    if (size() > 1) add_groups();
+    if (threaded_) start_threads();
+  } catch (...) {
+    unsubscribe();
+    throw;
   }
 }
 
@@ -96,52 +129,81 @@ std::shared_ptr<World> default_world() {
 
 // Workers tell one another which devices they have: the names and numbers of all ranks follow. If
 // one has none, all throw the reason.
-void World::meet(const WorldOptions& options, const std::exception_ptr& no_devices) {
+void World::meet() {
+  names_.clear();
+  set_ranks_of_workers({});
+  first_rank_ = 0;
+  workers_ = 1;
+  worker_ = 0;
   if (links_ == nullptr || links_->workers() == 1) {
-    if (no_devices != nullptr) std::rethrow_exception(no_devices);
+    if (no_devices_ != nullptr) std::rethrow_exception(no_devices_);
     names_ = local_names();
     return;
   }
   workers_ = links_->workers();
   worker_ = links_->worker();
-  std::vector<std::string> workers;
-  for (int w = 0; w < workers_; ++w) workers.push_back(fmt::format("worker {}", w));
-  control_ = links_->make_group(
-      {.names = workers,
-       .ranks_of_worker = std::vector<int>(static_cast<std::size_t>(workers_), 1),
-       .timeout = options.timeout});
-  const std::vector<std::string> all = gather([&] {
-    if (no_devices != nullptr) std::rethrow_exception(no_devices);
+  keep(make_control(timeout_), control_);
+  std::vector<std::string> all = gather([&] {
+    if (no_devices_ != nullptr) std::rethrow_exception(no_devices_);
     require(device(0).kind() == DeviceKind::Cpu,
             "[strategy] {}: GPUs in several processes are not supported yet: name CPU devices, "
             "such as cpu:0",
             device(0).name());
-    return fmt::format("{}\n", fmt::join(local_names(), "\n"));
+    return fmt::format("{}\n{}{}", fmt::join(local_names(), "\n"), kNote, note_);
   });
+  std::vector<int> ranks;
   for (int w = 0; w < workers_; ++w) {
     if (w == worker_) first_rank_ = size();
-    const std::string& lines = all[static_cast<std::size_t>(w)];
-    ranks_of_worker_.push_back(static_cast<int>(std::ranges::count(lines, '\n')));
+    std::string& lines = all[static_cast<std::size_t>(w)];
+    const std::size_t end_of_names = lines.find(kNote);
+    if (note_.empty()) note_ = lines.substr(end_of_names + 1);
+    lines.erase(end_of_names);
+    ranks.push_back(static_cast<int>(std::ranges::count(lines, '\n')));
     for (std::size_t begin = 0; begin < lines.size();) {
       const std::size_t end = lines.find('\n', begin);
       names_.push_back(fmt::format("{} of worker {}", lines.substr(begin, end - begin), w));
       begin = end + 1;
     }
   }
+  set_ranks_of_workers(std::move(ranks));
 }
 
-void World::add_groups(const WorldOptions& options) {
+void World::set_ranks_of_workers(std::vector<int> ranks) {
+  const std::lock_guard lock(groups_mutex_);
+  ranks_of_worker_ = std::move(ranks);
+}
+
+std::unique_ptr<Group> World::make_control(std::chrono::milliseconds timeout) {
+  std::vector<std::string> workers;
+  for (int w = 0; w < workers_; ++w) workers.push_back(fmt::format("worker {}", w));
+  return links_->make_group(
+      {.names = workers,
+       .ranks_of_worker = std::vector<int>(static_cast<std::size_t>(workers_), 1),
+       .timeout = timeout});
+}
+
+void World::add_groups() {
   while (std::ssize(groups_) <= kCommunicationStream) {
+    std::unique_ptr<Group> group;
     if (control_ != nullptr) {
-      groups_.push_back(links_->make_group(
-          {.names = names_, .ranks_of_worker = ranks_of_worker_, .timeout = options.timeout}));
+      group = links_->make_group(
+          {.names = names_, .ranks_of_worker = ranks_of_worker_, .timeout = timeout_});
     } else if (device(0).kind() == DeviceKind::Cuda) {
-      groups_.push_back(make_gpu_group(devices_, options.timeout));
+      group = make_gpu_group(devices_, timeout_);
     } else {
-      groups_.push_back(std::make_unique<LocalGroup>(
-          LocalGroupOptions{.names = names_, .timeout = options.timeout}));
+      group = std::make_unique<LocalGroup>(LocalGroupOptions{.names = names_, .timeout = timeout_});
     }
+    std::unique_ptr<Group> kept;
+    keep(std::move(group), kept);
+    const std::lock_guard lock(groups_mutex_);
+    groups_.push_back(std::move(kept));
   }
+}
+
+void World::keep(std::unique_ptr<Group> group, std::unique_ptr<Group>& place) {
+  const std::lock_guard lock(groups_mutex_);
+  if (failure_) group->abort(*failure_);
+  place = std::move(group);
 }
 
 void World::start_threads() {
@@ -156,11 +218,14 @@ void World::start_threads() {
 }
 
 World::~World() {
-  if (membership_ != nullptr) {
-    membership_->on_failure({});
-    membership_->on_heartbeat({});
-  }
+  unsubscribe();
   end_threads();
+}
+
+void World::unsubscribe() {
+  if (membership_ == nullptr) return;
+  membership_->on_failure({});
+  membership_->on_heartbeat({});
 }
 
 void World::end_threads() {
@@ -196,6 +261,7 @@ Communicator* World::communicator(int local, int stream) const {
 }
 
 std::vector<std::string> World::exchange(std::string_view mine) {
+  expect_met();
   if (control_ == nullptr) return {std::string(mine)};
   return lockstep::exchange(control_->rank(worker_), mine);
 }
@@ -209,94 +275,53 @@ void World::on_chief(const std::function<void()>& f) {
 
 std::vector<std::string> World::gather(const std::function<std::string()>& f) {
   if (workers() == 1) return {f()};
-  // A byte that says whether it failed, then what f returned, or the kind of its error and the
-  // text.
-  std::string mine;
-  try {
-    mine = "+" + f();
-  } catch (...) {
-    const Failure failure = failure_of(worker(), std::current_exception());
-    mine = fmt::format("-{}{}", static_cast<char>(failure.kind), failure.message);
-  }
-  std::vector<std::string> all = exchange(mine);
-  for (std::size_t w = 0; w < all.size(); ++w) {
-    const bool good = all[w].front() == '+';
-    all[w].erase(0, 1);
-    if (good) continue;
-    const auto kind = static_cast<FailureKind>(all[w][0]);
-    std::string message = all[w].substr(1);
-    if (w > 0) message = fmt::format("[worker {}] {}", w, message);
-    throw_agreed({.rank = static_cast<int>(w), .kind = kind, .message = std::move(message)});
-  }
+  std::vector<std::string> all = exchange(answer_of(worker(), f));
+  if (const auto failure = take_failure(all)) throw_agreed(*failure);
   return all;
 }
 
-void World::throw_agreed(const Failure& failure) {
-  agreed_ = failure.message;
-  throw_failure(failure);
+void World::open_background() {
+  if (workers() == 1 || background_ != nullptr) return;
+  keep(make_control(std::chrono::hours(24 * 7)), background_);
 }
 
-void World::report(const std::exception_ptr& error) noexcept {
-  if (membership_ == nullptr || workers() == 1) return;
-  try {
-    const Failure failure = failure_of(worker(), error);
-    // Who caught an error may have said more about it.
-    const bool agreed = !agreed_.empty() && failure.message.find(agreed_) != std::string::npos;
-    if (!agreed) membership_->report_failure(failure);
-  } catch (...) {
-    // The others notice that this worker is gone.
-  }
-}
-
-WorkerProgress World::progress() const {
-  const auto waits = [](const std::unique_ptr<Group>& group) { return group->waiting(); };
-  const bool waiting =
-      (control_ != nullptr && control_->waiting()) || std::ranges::any_of(groups_, waits);
-  const char* const activity = activity_;
-  return {.step = static_cast<std::uint64_t>(step_.load()),
-          .waiting = waiting,
-          .activity = activity != nullptr ? activity : fmt::format("step {}", step_.load())};
-}
-
-void World::abort_all(const Failure& failure) {
-  if (control_ != nullptr) control_->abort(failure);
-  int first = 0;  // rank of the worker that failed
-  for (int w = 0; w < failure.rank && w < workers(); ++w) {
-    first += ranks_of_worker_[static_cast<std::size_t>(w)];
-  }
-  for (const auto& group : groups_) {
-    group->abort({.rank = first, .kind = failure.kind, .message = failure.message});
-  }
+std::vector<std::string> World::gather_in_background(const std::function<std::string()>& f) {
+  if (workers() == 1) return {f()};
+  ensure(background_ != nullptr, "[world] the background is not open");
+  std::vector<std::string> all =
+      lockstep::exchange(background_->rank(worker_), answer_of(worker(), f));
+  if (const auto failure = take_failure(all)) throw_failure(*failure);
+  return all;
 }
 
 const BucketSizes& World::buckets() {
-  std::call_once(buckets_known_, [this] {
-    if (size() == 1) return;
-    if (buckets_.bytes == 0 || buckets_.first_bytes == 0) {
+  const std::lock_guard lock(buckets_mutex_);
+  if (buckets_) return *buckets_;
+  BucketSizes sizes = asked_buckets_;
+  if (size() > 1) {
+    if (sizes.bytes == 0 || sizes.first_bytes == 0) {
       if (communicator(0, kCommunicationStream)->on_one_device()) {
-        if (buckets_.first_bytes == 0) buckets_.first_bytes = kAll;
-        if (buckets_.bytes == 0) buckets_.bytes = kAll;
+        if (sizes.first_bytes == 0) sizes.first_bytes = kAll;
+        if (sizes.bytes == 0) sizes.bytes = kAll;
       } else {
-        measure_link();
+        sizes = measured_buckets();
       }
     }
-    agree_on_buckets();
-  });
-  return buckets_;
+    sizes = agreed(sizes);
+  }
+  return buckets_.emplace(sizes);
 }
 
-// The first rank's sizes are everybody's: others may have measured something else.
-void World::agree_on_buckets() {
-  if (workers() == 1) return;
-  const std::string first =
-      exchange(fmt::format("{} {}", buckets_.first_bytes, buckets_.bytes)).front();
-  buckets_.first_bytes = std::stoull(first);
-  buckets_.bytes = std::stoull(first.substr(first.find(' ') + 1));
+BucketSizes World::agreed(const BucketSizes& mine) {
+  if (workers() == 1) return mine;
+  const std::string first = exchange(fmt::format("{} {}", mine.first_bytes, mine.bytes)).front();
+  return {.first_bytes = std::stoull(first),
+          .bytes = std::stoull(first.substr(first.find(' ') + 1))};
 }
 
 // A small and a large all-reduce, the fastest of several each: their difference gives the
 // bandwidth, the rest is latency.
-void World::measure_link() {
+BucketSizes World::measured_buckets() {
   constexpr std::size_t kSmall = 64;
   constexpr std::size_t kLarge = std::size_t{1} << 20;
   constexpr int kRounds = 5;
@@ -323,12 +348,14 @@ void World::measure_link() {
   });
   const double latency = std::max(seconds[0], 1e-7);
   const double transfer = std::max(seconds[1] - seconds[0], 1e-7);
-  buckets_ = choose_bucket_sizes(
-      buckets_, {.latency_s = latency, .bytes_per_s = static_cast<double>(kLarge) / transfer});
+  return choose_bucket_sizes(
+      asked_buckets_,
+      {.latency_s = latency, .bytes_per_s = static_cast<double>(kLarge) / transfer});
 }
 
 std::vector<std::string> World::run_job(Job job, std::span<Track* const> tracks,
                                         const std::function<std::string()>& tell) {
+  expect_met();
   const std::lock_guard lock(one_at_a_time_);
   asked_ns_ = now_ns();
   job_ = job;

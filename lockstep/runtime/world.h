@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +44,8 @@ struct WorldOptions {
   std::shared_ptr<WorkerLinks> links = {};
   // Tells this worker that another one has failed; none: only what the links notice is known.
   std::shared_ptr<Membership> membership = {};
+  // Makes the links of a later generation; none: there is none.
+  std::function<std::shared_ptr<WorkerLinks>()> make_links = {};
 };
 
 class World {
@@ -69,6 +73,12 @@ class World {
   // What connects the workers: "shared memory"; empty where one is alone.
   std::string transport() const { return links_ != nullptr ? links_->transport() : ""; }
   bool chief() const { return worker_ == 0; }
+  // Of a job whose workers hear of one another; null otherwise.
+  const std::shared_ptr<Membership>& membership() const { return membership_; }
+  // Of the members: 1 where there is no membership.
+  std::uint64_t generation() const {
+    return membership_ == nullptr ? 1 : membership_->generation();
+  }
 
   // Whether ranks have threads of their own, apart from what the caller does.
   bool threaded() const { return threaded_; }
@@ -93,8 +103,37 @@ class World {
   // Calls f on every worker; all get what each returned, by worker. An exception of one reaches all
   // and names the worker. Collective.
   std::vector<std::string> gather(const std::function<std::string()>& f);
+  // The same for another thread than the one that trains, one call at a time, while that one goes
+  // on; a worker may take as long as it needs. open_background() comes first: collective, and by
+  // the thread that trains.
+  void open_background();
+  std::vector<std::string> gather_in_background(const std::function<std::string()>& f);
   // For the others to know while they wait for this worker: the step that it is in.
   void set_step(std::int64_t step) { step_ = step; }
+
+  // Whether the job goes on when a worker has failed.
+  bool survives() const {
+    return make_links_ && membership_ != nullptr && membership_->policy() != OnFailure::Stop;
+  }
+  // Whether an exception came from the failure of another worker without which the job goes on: a
+  // world is then of no use until it is renewed. Waits for the membership to hear of the failure.
+  bool goes_on_after(const std::exception_ptr& error);
+  // The failure that ended the generation.
+  std::string cause() const;
+  // Meets the workers of the next generation, with new groups: numbers, names and communicators are
+  // other ones. Nothing that was compiled for this world may be left. Collective.
+  void renew();
+  // How many calls of fit this worker has begun, where the world survives failures: a newcomer must
+  // be in the same one as the others.
+  std::int64_t fits = 0;
+  // Whether this worker came to a job that was already training. Its first collective call must be
+  // meet_at, with which the others tell it where they are.
+  bool newcomer() const { return newcomer_; }
+  // A text of the first worker's that all keep, and that newcomers get. Collective.
+  void agree_on_note(std::string_view mine) { note_ = exchange(mine).front(); }
+  const std::string& note() const { return note_; }
+  // As exchange, and ends being a newcomer.
+  std::vector<std::string> meet_at(std::string_view mine);
 
   // Tells the other workers about an exception that ends this one's part in the job, unless all of
   // them got it from a call above. Without this they would wait for it.
@@ -137,9 +176,14 @@ class World {
     std::int64_t end_ns = 0;
   };
   void add_devices(RankDevices made);
-  void meet(const WorldOptions& options, const std::exception_ptr& no_devices);
-  void add_groups(const WorldOptions& options);
+  void meet();
+  void set_ranks_of_workers(std::vector<int> ranks);
+  void add_groups();
+  // Keeps a new group, which a failure that was heard of meanwhile aborts.
+  void keep(std::unique_ptr<Group> group, std::unique_ptr<Group>& place);
+  std::unique_ptr<Group> make_control(std::chrono::milliseconds timeout);
   void start_threads();
+  void unsubscribe();
   std::vector<std::string> run_job(Job job, std::span<Track* const> tracks,
                                    const std::function<std::string()>& tell);
   void run_locally();
@@ -153,11 +197,15 @@ class World {
                                          const std::function<std::string()>& tell);
   // Throws an error that all workers throw.
   [[noreturn]] void throw_agreed(const Failure& failure);
+  bool is_agreed(const std::string& message) const;
   void abort_all(const Failure& failure);
   WorkerProgress progress() const;
-  void measure_link();
-  void agree_on_buckets();
+  void expect_met() const;
+  BucketSizes measured_buckets();
+  // The first rank's sizes are everybody's: others may have measured something else.
+  BucketSizes agreed(const BucketSizes& mine);
 
+  std::exception_ptr no_devices_;  // why this worker has none, until all know
   bool threaded_ = false;
   bool caller_runs_first_ = false;
   std::vector<std::unique_ptr<Device>> owned_;
@@ -166,19 +214,29 @@ class World {
   int first_rank_ = 0;
   int workers_ = 1;
   int worker_ = 0;
-  std::vector<int> ranks_of_worker_;  // how many each has, where there are several
   std::mutex kernels_mutex_;
   std::vector<std::unique_ptr<KernelLibrary>> kernels_;  // of GPUs, by local rank
   CudaKernelOptions cuda_;
   std::shared_ptr<WorkerLinks> links_;
   std::shared_ptr<Membership> membership_;
+  std::function<std::shared_ptr<WorkerLinks>()> make_links_;
+  std::chrono::milliseconds timeout_{0};
+  bool newcomer_ = false;
+  std::string note_;
   std::atomic<std::int64_t> step_ = 0;
   std::atomic<const char*> activity_ = nullptr;  // what it does besides steps
-  std::string agreed_;              // the message of the last error that all workers threw
-  std::unique_ptr<Group> control_;  // a rank per worker; none where one is alone
+  std::string agreed_;  // the message of the last error that all workers threw
+  // Guards the next ones: the membership's threads abort groups and ask whether they wait.
+  mutable std::mutex groups_mutex_;
+  std::condition_variable failed_;
+  std::optional<Failure> failure_;     // of another worker, which ended this generation
+  std::unique_ptr<Group> control_;     // a rank per worker; none where one is alone
+  std::unique_ptr<Group> background_;  // the same for gather_in_background, once it is open
   std::vector<std::unique_ptr<Group>> groups_;  // one per stream
-  BucketSizes buckets_;
-  std::once_flag buckets_known_;
+  std::vector<int> ranks_of_worker_;            // how many each has, where there are several
+  BucketSizes asked_buckets_;
+  std::mutex buckets_mutex_;
+  std::optional<BucketSizes> buckets_;  // once they are known
 
   std::mutex one_at_a_time_;
   Job job_;

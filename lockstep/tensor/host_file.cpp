@@ -189,6 +189,29 @@ void write_file(const std::filesystem::path& file,
   writer.commit();
 }
 
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_with_cause(to, "cannot be replaced", errno);
+  sync_folder(to);
+}
+
+void link_file(const std::filesystem::path& file, const std::filesystem::path& name) {
+  remove_stale_temporaries(name);
+  std::filesystem::path link = name;
+  link.replace_filename(
+      fmt::format("{}{}.0{}", temporary_prefix(name), ::getpid(), kTemporarySuffix));
+  if (::link(file.c_str(), link.c_str()) == 0) {
+    const int failed = ::rename(link.c_str(), name.c_str()) == 0 ? 0 : errno;
+    ::unlink(link.c_str());  // still there if both names were the same file's
+    if (failed != 0) fail_with_cause(name, "cannot be replaced", failed);
+    sync_folder(name);
+    return;
+  }
+  if (errno == ENOENT) fail_with_cause(file, "cannot be linked", errno);
+  const std::shared_ptr<Buffer> bytes = read_file(file);
+  const std::span<const std::byte> whole(bytes->data(), bytes->bytes());
+  write_file(name, {&whole, 1});
+}
+
 FileWriter::FileWriter(const std::filesystem::path& file) : file_(file) {
   remove_stale_temporaries(file);
   temporary_ = std::make_unique<TemporaryFile>(file);

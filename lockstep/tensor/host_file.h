@@ -44,6 +44,13 @@ void write_file(const std::filesystem::path& file,
 // Removes temporary files of this file whose writers no longer exist.
 void remove_stale_temporaries(const std::filesystem::path& file);
 
+// Renames a complete file in its folder, replacing the one that has this name, and syncs the
+// folder. DataError, naming the file and the cause, if that fails.
+void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
+// Gives a complete file in the same folder a second name, in the same way. Where the file system
+// has no links, it becomes a copy.
+void link_file(const std::filesystem::path& file, const std::filesystem::path& name);
+
 // write_file piece by piece: the file appears on commit(); without it, nothing is left. Every call
 // may throw DataError, naming the file and the cause.
 class FileWriter {

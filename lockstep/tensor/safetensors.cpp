@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/cpu_device.h"
@@ -94,19 +95,36 @@ std::vector<Item> items_of(const std::string& file, const TensorFile& contents) 
   return items;
 }
 
+// Calls append(bytes) with one block of the file after the other.
+template <class Append>
+void write(const std::string& name, const TensorFile& contents, Append&& append) {
+  const std::vector<Item> items = items_of(name, contents);
+  std::vector<Entry> entries;
+  for (const Item& item : items) entries.push_back(item.entry);
+  const std::string header = safetensors::header_bytes(entries, contents.metadata, name);
+  append(std::as_bytes(std::span(header)));
+  for (const Item& item : items) {
+    for (const std::span<const std::byte> piece : item.pieces) append(piece);
+  }
+}
+
 }  // namespace
 
 void save_safetensors(const std::filesystem::path& file, const TensorFile& contents) {
-  const std::vector<Item> items = items_of(file.string(), contents);
-  std::vector<Entry> entries;
-  for (const Item& item : items) entries.push_back(item.entry);
-  const std::string header = safetensors::header_bytes(entries, contents.metadata, file.string());
-  FileWriter writer(file);
-  writer.append(std::as_bytes(std::span(header)));
-  for (const Item& item : items) {
-    for (const std::span<const std::byte> piece : item.pieces) writer.append(piece);
-  }
-  writer.commit();
+  std::optional<FileWriter> writer;  // opened when the contents have been checked
+  write(file.string(), contents, [&](std::span<const std::byte> bytes) {
+    if (!writer) writer.emplace(file);
+    writer->append(bytes);
+  });
+  writer->commit();
+}
+
+std::string safetensors_bytes(const TensorFile& contents, const std::string& name) {
+  std::string bytes;
+  write(name, contents, [&](std::span<const std::byte> piece) {
+    if (!piece.empty()) bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  });
+  return bytes;
 }
 
 TensorFile load_safetensors(const std::filesystem::path& file) {

@@ -26,6 +26,9 @@ struct TensorFile {
 // the cause, if that fails; nothing is left behind then.
 void save_safetensors(const std::filesystem::path& file, const TensorFile& contents);
 
+// The bytes of such a file; `name` is for messages.
+std::string safetensors_bytes(const TensorFile& contents, const std::string& name);
+
 // DataError, naming the file and what is wrong, for anything that is not a complete, valid file,
 // and if any bit has changed since save_safetensors wrote it.
 TensorFile load_safetensors(const std::filesystem::path& file);

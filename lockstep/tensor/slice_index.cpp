@@ -113,7 +113,8 @@ std::string index_text(const SliceIndex& index) {
                      {"shape", list(tensor.shape.dims())},
                      {"slices", std::move(slices)}};
   }
-  return json{{"files", index.files}, {"tensors", std::move(tensors)}}.dump();
+  return json{{"files", index.files}, {"bytes", index.bytes}, {"tensors", std::move(tensors)}}
+      .dump();
 }
 
 SliceIndex parse_index(std::string_view text, const std::string& file) {
@@ -122,6 +123,14 @@ SliceIndex parse_index(std::string_view text, const std::string& file) {
     if (nests_too_deep(text)) throw std::invalid_argument("it nests too deeply");
     const json root = json::parse(text);
     index.files = root.at("files").get<std::vector<std::string>>();
+    if (root.contains("bytes")) {
+      for (const std::int64_t bytes : integers(root.at("bytes"))) {
+        index.bytes.push_back(static_cast<std::uint64_t>(bytes));
+      }
+      if (!index.bytes.empty() && index.bytes.size() != index.files.size()) {
+        throw std::invalid_argument("it does not have a size for every file");
+      }
+    }
     const json& tensors = root.at("tensors");
     if (!tensors.is_object()) throw std::invalid_argument("the tensors are not an object");
     for (const auto& [name, entry] : tensors.items()) {

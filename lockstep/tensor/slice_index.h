@@ -1,7 +1,7 @@
 // The index of a checkpoint in several files: which slices a tensor is made of, and which file
 // holds each. It is JSON text:
 //
-//   {"files": ["checkpoint.1.0-of-2.safetensors", ...],
+//   {"files": ["checkpoint.1.0-of-2.safetensors", ...], "bytes": [40960, ...],
 //    "tensors": {"dense/kernel": {"dtype": "f32", "shape": [4, 6], "slices":
 //       [{"file": 0, "name": "dense/kernel@0,0", "begin": [0, 0], "shape": [2, 6],
 //         "crc32c": "0a1b2c3d"}, ...]}}}
@@ -33,7 +33,8 @@ struct SlicedTensor {
 };
 
 struct SliceIndex {
-  std::vector<std::string> files;  // names in the folder of the index
+  std::vector<std::string> files;    // names in the folder of the index
+  std::vector<std::uint64_t> bytes;  // their sizes; none: an earlier version wrote it
   std::map<std::string, SlicedTensor> tensors;
 };
 

@@ -16,6 +16,9 @@ namespace fs = std::filesystem;
 using safetensors::Entry;
 
 const std::string kIndexTensor = "__slices__";
+const std::string kShapePrefix = "shape/";  // in the metadata of a file of slices
+// Saves are numbered from here on in each generation after the first.
+constexpr std::int64_t kSavesPerGeneration = 1'000'000;
 
 // A safetensors file whose tensors are read one by one.
 class OpenFile {
@@ -27,7 +30,11 @@ class OpenFile {
     header.resize(safetensors::header_size(header, bytes_.size(), name_));
     bytes_.read(0, header);
     header_ = safetensors::parse_header(header, bytes_.size(), name_);
+    checksum_ = safetensors::checksum_of(header);
   }
+
+  std::uint64_t size() const { return bytes_.size(); }
+  std::uint32_t checksum() const { return checksum_; }  // of the header
 
   const safetensors::Header& header() const { return header_; }
   const std::string& name() const { return name_; }
@@ -49,6 +56,7 @@ class OpenFile {
   std::string name_;
   FileReader bytes_;
   safetensors::Header header_;
+  std::uint32_t checksum_ = 0;
 };
 
 // A box of elements: an offset and an extent per axis.
@@ -118,6 +126,20 @@ std::optional<std::int64_t> save_of(const std::string& name, const fs::path& ind
   return numbers[0];
 }
 
+// "4,6"; nothing for a scalar.
+std::vector<std::int64_t> numbers_in(std::string_view text) {
+  std::vector<std::int64_t> numbers;
+  while (!text.empty()) {
+    std::int64_t number = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || number < 0) fail<DataError>("'{}' is not a list of numbers", text);
+    numbers.push_back(number);
+    text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+    if (text.starts_with(',')) text.remove_prefix(1);
+  }
+  return numbers;
+}
+
 fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
@@ -134,9 +156,15 @@ void for_slice_files(const fs::path& index, Use use) {
 
 }  // namespace
 
-std::int64_t next_save(const fs::path& index) {
-  std::int64_t last = 0;
-  for_slice_files(index, [&](std::int64_t save, const fs::path&) { last = std::max(last, save); });
+std::int64_t next_save(const fs::path& index, std::uint64_t generation) {
+  std::int64_t last =
+      (static_cast<std::int64_t>(std::max<std::uint64_t>(generation, 1)) - 1) * kSavesPerGeneration;
+  const std::int64_t end = last + kSavesPerGeneration;
+  for_slice_files(index, [&](std::int64_t save, const fs::path&) {
+    if (save < end) last = std::max(last, save);
+  });
+  require(last + 1 < end, "[save] {} has been saved {} times: choose another name", index.string(),
+          kSavesPerGeneration);
   return last + 1;
 }
 
@@ -148,7 +176,7 @@ fs::path slice_file(const fs::path& index, std::int64_t save, int writer, int wr
 }
 
 SliceFile write_slices(const fs::path& file, std::span<const TensorSlice> slices) {
-  SliceFile written{.file = file.filename().string(), .tensors = {}};
+  SliceFile written{.file = file.filename().string(), .bytes = 0, .tensors = {}};
   TensorFile contents;
   contents.metadata = {{"format", "lockstep"}, {"kind", "slices"}};
   for (const TensorSlice& slice : slices) {
@@ -164,6 +192,8 @@ SliceFile write_slices(const fs::path& file, std::span<const TensorSlice> slices
             name_of(tensor.dtype), tensor.shape, name_of(slice.value.dtype()), slice.whole);
     tensor.dtype = slice.value.dtype();
     tensor.shape = slice.whole;
+    contents.metadata[kShapePrefix + slice.name] =
+        fmt::format("{}", fmt::join(slice.whole.dims(), ","));
     tensor.slices.push_back(
         {.file = 0,
          .name = name,
@@ -172,14 +202,61 @@ SliceFile write_slices(const fs::path& file, std::span<const TensorSlice> slices
          .checksum = safetensors::checksum_of({slice.value.raw(), slice.value.bytes()})});
   }
   save_safetensors(file, contents);
+  written.bytes = FileReader(file).size();
   return written;
+}
+
+SliceFile slices_in(const fs::path& file) {
+  const OpenFile open(file);
+  SliceFile found{.file = file.filename().string(), .bytes = open.size(), .tensors = {}};
+  for (const Entry& entry : open.header().entries) {
+    const std::size_t at = entry.name.rfind('@');
+    const std::string name = entry.name.substr(0, at);
+    const auto shape = open.header().metadata.find(kShapePrefix + name);
+    if (at == std::string::npos || shape == open.header().metadata.end() || !entry.checksum) {
+      fail<DataError>("{}: the tensor \"{}\" is not a slice", file.string(), entry.name);
+    }
+    SlicedTensor& tensor = found.tensors[name];
+    tensor.dtype = entry.dtype;
+    tensor.shape = Shape(numbers_in(shape->second));
+    tensor.slices.push_back({.file = 0,
+                             .name = entry.name,
+                             .begin = numbers_in(std::string_view(entry.name).substr(at + 1)),
+                             .shape = entry.shape,
+                             .checksum = *entry.checksum});
+  }
+  return found;
 }
 
 void write_index(const fs::path& index, std::int64_t save, const TensorFile& contents,
                  std::span<const SliceFile> files) {
+  write_index(index, contents, files);
+  remove_saves_before(index, save);
+}
+
+void remove_saves_before(const fs::path& index, std::int64_t save) {
+  for_slice_files(index, [&](std::int64_t other, const fs::path& file) {
+    std::error_code ignored;
+    if (other < save) fs::remove(file, ignored);
+  });
+}
+
+void remove_tensors(const fs::path& file) {
+  std::error_code ignored;
+  fs::remove(file, ignored);
+  for_slice_files(file, [&](std::int64_t, const fs::path& slices) { fs::remove(slices, ignored); });
+}
+
+std::uint32_t header_checksum(const fs::path& file) {
+  return OpenFile(file).checksum();
+}
+
+void write_index(const fs::path& index, const TensorFile& contents,
+                 std::span<const SliceFile> files) {
   SliceIndex whole;
   for (std::size_t i = 0; i < files.size(); ++i) {
     whole.files.push_back(files[i].file);
+    whole.bytes.push_back(files[i].bytes);
     for (const auto& [name, part] : files[i].tensors) {
       SlicedTensor& tensor = whole.tensors[name];
       require(tensor.slices.empty() || (tensor.dtype == part.dtype && tensor.shape == part.shape),
@@ -209,10 +286,6 @@ void write_index(const fs::path& index, std::int64_t save, const TensorFile& con
               .second,
           "[save] no tensor may be called '{}'", kIndexTensor);
   save_safetensors(index, all);
-  for_slice_files(index, [&](std::int64_t other, const fs::path& file) {
-    std::error_code ignored;
-    if (other < save) fs::remove(file, ignored);
-  });
 }
 
 struct TensorReader::Impl {
@@ -227,6 +300,14 @@ struct TensorReader::Impl {
       if (!fs::exists(slice_path, ignored)) {
         fail<DataError>("{}: its index lists the file {}, which is missing", file.name(),
                         slice_path.string());
+      }
+      const std::uint64_t bytes = fs::file_size(slice_path, ignored);
+      const std::size_t i = files.size();
+      if (!index.bytes.empty() && bytes != index.bytes[i]) {
+        fail<DataError>(
+            "{}: it has {} bytes, but the index {} lists {}: it is damaged, or belongs "
+            "to another checkpoint",
+            slice_path.string(), bytes, file.name(), index.bytes[i]);
       }
       files.push_back(std::make_unique<OpenFile>(slice_path));
     }

@@ -27,7 +27,8 @@ struct TensorSlice {
 
 // A file of slices that was written, for the index.
 struct SliceFile {
-  std::string file;  // its name, without the folder
+  std::string file;         // its name, without the folder
+  std::uint64_t bytes = 0;  // its size
   std::map<std::string, SlicedTensor> tensors;
 };
 
@@ -35,19 +36,30 @@ struct SliceFile {
 // file names (slice_file), so the old index stays valid until the new one replaces it at the very
 // end.
 //
-//   const std::int64_t save = next_save(index);                       // one writer, told to all
+// Workers of different generations of a job never use the same names.
+//
+//   const std::int64_t save = next_save(index, generation);           // one writer, told to all
 //   SliceFile mine = write_slices(slice_file(index, save, rank, writers), slices);   // each
 //   write_index(index, save, contents, files);                                       // one writer
-std::int64_t next_save(const std::filesystem::path& index);
+std::int64_t next_save(const std::filesystem::path& index, std::uint64_t generation = 1);
 // "run/checkpoint.7.0-of-3.safetensors" for save 7 of "run/checkpoint.safetensors".
 std::filesystem::path slice_file(const std::filesystem::path& index, std::int64_t save, int writer,
                                  int writers);
 SliceFile write_slices(const std::filesystem::path& file, std::span<const TensorSlice> slices);
+// The same about a file that another writer has written. DataError if it is missing or damaged.
+SliceFile slices_in(const std::filesystem::path& file);
 // `contents` is stored in the index file itself: metadata, and tensors that are not sliced.
 // UsageError if slices overlap or leave a gap; then, and if the index cannot be written, the old
 // one stays. Files of earlier saves are removed afterwards.
 void write_index(const std::filesystem::path& index, std::int64_t save, const TensorFile& contents,
                  std::span<const SliceFile> files);
+// The two halves of it: an index at any place in the folder, and the removal of earlier saves.
+void write_index(const std::filesystem::path& file, const TensorFile& contents,
+                 std::span<const SliceFile> files);
+void remove_saves_before(const std::filesystem::path& index, std::int64_t save);
+// Removes a file of tensors, or an index and its slices; the index first. What is not there is
+// removed.
+void remove_tensors(const std::filesystem::path& file);
 
 // Reading, from a file of tensors or an index. Every call may throw DataError, naming the file and
 // the tensor.
@@ -71,6 +83,10 @@ class TensorReader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// A checksum of the header of a file of tensors or an index. It covers their checksums, and so all
+// that load_tensors reads. DataError if the header cannot be read.
+std::uint32_t header_checksum(const std::filesystem::path& file);
 
 // All tensors of a file or of an index.
 TensorFile load_tensors(const std::filesystem::path& file);

@@ -21,6 +21,9 @@ struct FitInfo {
   std::optional<std::int64_t> steps_per_epoch;  // if known
   std::vector<std::string> log_names;           // in the logs of every epoch
   bool validates = false;                       // each epoch, before it ends
+  // Training goes on after the failure of a worker: callbacks are told a second time that it
+  // begins, and see the steps and epochs since the last copy of its state once more.
+  bool recovered = false;
 };
 
 // A batch that has just been trained on. Valid during the call only.

@@ -185,9 +185,9 @@ class CSVLoggerCallback final : public Callback {
     writes_ = is_chief(model);
     if (!writes_) return;
     std::error_code ignored;
-    const bool begun =
-        options_.append && std::filesystem::file_size(options_.path, ignored) > 0 && !ignored;
-    file_ = std::ofstream(options_.path, options_.append ? std::ios::app : std::ios::trunc);
+    const bool append = options_.append || info.recovered;
+    const bool begun = append && std::filesystem::file_size(options_.path, ignored) > 0 && !ignored;
+    file_ = std::ofstream(options_.path, append ? std::ios::app : std::ios::trunc);
     names_ = info.log_names;
     if (!begun) {
       file_ << "epoch";

@@ -28,6 +28,15 @@ struct EarlyStoppingOptions {
 };
 CallbackRef EarlyStopping(EarlyStoppingOptions options = {});
 
+// Who writes a checkpoint of several workers.
+enum class Writers {
+  Chief,  // one file
+  All,    // each worker a part of it, to a folder that all of them share
+};
+
+// The state is copied after a step and written while training goes on; an error of the writing ends
+// training after a later step. When fit returns or throws, the last checkpoint is on disk.
+//
 // If weights or optimizer state are not finite, they are written to another file, with ".nonfinite"
 // before the extension, so that the last good checkpoint is kept.
 //
@@ -46,6 +55,16 @@ struct ModelCheckpointOptions {
   std::int64_t every_steps = 0;
   // The same by time: after the first step that ends this long after the last save.
   std::chrono::nanoseconds every = {};
+  // False: training waits until the checkpoint is on disk.
+  bool asynchronous = true;
+  Writers writers = Writers::Chief;
+  // Of the files that this callback has written, also before the run was resumed, keeps only so
+  // many, the newest; 0: all. An older one is removed when the newer one is on disk.
+  std::int64_t keep = 0;
+  // Besides these keeps the file of the epoch with the best `monitor`.
+  bool keep_best = false;
+  // Another name, in the same folder, of the file that was written last; empty: none.
+  std::string latest = {};
 };
 CallbackRef ModelCheckpoint(ModelCheckpointOptions options);
 

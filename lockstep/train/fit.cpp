@@ -22,7 +22,8 @@ std::vector<CallbackRef> in_order(std::vector<CallbackRef> callbacks) {
 
 }  // namespace
 
-FitRun::FitRun(Model& model, const WorkerBatches& batches, const FitOptions& options)
+FitRun::FitRun(Model& model, const WorkerBatches& batches, const FitOptions& options,
+               Survival& survival)
     : model_(model),
       impl_(impl_of(model)),
       session_(impl_.session()),
@@ -31,17 +32,21 @@ FitRun::FitRun(Model& model, const WorkerBatches& batches, const FitOptions& opt
       batches_(data_.batches),
       options_(options),
       callbacks_(in_order(with_progress(options.callbacks, options.verbose))),
-      meter_(session_.tracks(), track_, session_.phases()),
+      survival_(survival),
       start_(std::in_place, session_.phases(), Phase::Start),
       samples_of_(static_cast<std::size_t>(session_.local_size()), 0),
       in_flight_([this](const CompiledStep& step, const StepInfo& info) { finish(step, info); }),
       good_(impl_) {}
 
-History FitRun::run() {
+std::optional<History> FitRun::run() {
   try {
     return run_epochs();
   } catch (...) {
-    session_.world().report(std::current_exception());
+    const std::exception_ptr error = std::current_exception();
+    const bool goes_on = session_.world().goes_on_after(error);
+    if (!goes_on) session_.world().report(error);
+    impl_.writer.drain();  // its checkpoint is on disk before the caller hears of the error
+    if (goes_on) return std::nullopt;
     throw;
   }
 }
@@ -52,9 +57,13 @@ History FitRun::run_epochs() {
   at_.epoch = options_.initial_epoch;
   at_.pass = static_cast<std::uint64_t>(options_.initial_epoch);
   set_batches();
-  if (!options_.resume.empty()) resume();
+  if (survival_.meet()) {
+    go_on();
+  } else if (!options_.resume.empty()) {
+    resume();
+  }
   impl_.progress = [this] { return progress(); };
-  impl_.attribution = [this] { return meter_.read(); };
+  impl_.attribution = [this] { return survival_.meter().read(); };
 
   const std::int64_t skipped_before = impl_.skipped_steps();
   scale_ = {.step = session_.step, .skipped = skipped_before};
@@ -65,12 +74,13 @@ History FitRun::run_epochs() {
     run_epoch(at_.epoch);
   }
   for_callbacks([&](Callback& callback) { callback.on_train_end(model_); });
+  impl_.finish_writing();
   close_pass();
 
   start_.reset();  // in case there was no step
-  history_.attribution = meter_.read();
+  history_.attribution = survival_.meter().read();
   history_.replicas = times_of_all_ranks();
-  history_.seconds = meter_.seconds();
+  history_.seconds = survival_.meter().seconds();
   history_.peak_bytes = session_.resident_bytes();
   history_.balanced = impl_.balancer.has_value();
   history_.overflowed_steps = impl_.skipped_steps() - skipped_before;
@@ -86,7 +96,7 @@ std::vector<ReplicaTime> FitRun::times_of_all_ranks() const {
     std::int64_t samples = 0;
   };
   std::vector<Row> mine;
-  for (const Attribution& attribution : meter_.by_replica()) {
+  for (const Attribution& attribution : survival_.meter().by_replica()) {
     mine.push_back({.attribution = attribution, .samples = samples_of_[mine.size()]});
   }
   World& world = session_.world();
@@ -132,6 +142,13 @@ void FitRun::set_batches() {
 void FitRun::resume() {
   at_ = *impl_.load(options_.resume, LoadPurpose::Resume,
                     [this](const Progress& saved) { accept(saved); });
+  set_batches();
+}
+
+void FitRun::go_on() {
+  recovered_ = true;
+  at_ = survival_.restore([this](const Progress& saved) { accept(saved); });
+  history_ = survival_.history();
   set_batches();
 }
 
@@ -192,7 +209,8 @@ FitInfo FitRun::info() const {
                .epochs = options_.epochs,
                .steps_per_epoch = options_.steps_per_epoch,
                .log_names = {},
-               .validates = options_.validation_data.has_value()};
+               .validates = options_.validation_data.has_value(),
+               .recovered = recovered_};
   if (!info.steps_per_epoch) info.steps_per_epoch = batches_.cardinality();
   for (const Metric& metric : impl_.metrics()) info.log_names.push_back(metric->name());
   if (options_.validation_data) {
@@ -333,7 +351,16 @@ History fit_model(Model& model, const WorkerBatches& data, const FitOptions& opt
     expect_an_end(*options.validation_data, options.validation_steps, "fit: validation_data",
                   "validation_steps");
   }
-  return FitRun(model, with_share(model, data), options).run();
+  Survival survival(impl_of(model), options.copy_state_every);
+  for (;;) {
+    History so_far;
+    {
+      FitRun run(model, with_share(model, data), options, survival);
+      if (std::optional<History> history = run.run()) return std::move(*history);
+      so_far = run.history();
+    }
+    survival.renew(so_far);
+  }
 }
 
 History Model::fit(const Dataset& batches, const FitOptions& options) {

@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "lockstep/runtime/steps_in_flight.h"
-#include "lockstep/train/attribution_meter.h"
 #include "lockstep/train/good_state.h"
 #include "lockstep/train/model_impl.h"
 #include "lockstep/train/step_vote.h"
+#include "lockstep/train/survival.h"
 #include "lockstep/train/worker_batches.h"
 
 namespace lockstep {
 
 class FitRun {
  public:
-  FitRun(Model& model, const WorkerBatches& batches, const FitOptions& options);
+  FitRun(Model& model, const WorkerBatches& batches, const FitOptions& options, Survival& survival);
   ~FitRun() {
     impl_.progress = nullptr;
     impl_.attribution = nullptr;
@@ -26,13 +26,16 @@ class FitRun {
   FitRun& operator=(const FitRun&) = delete;
 
   // With several workers, an error that ends this one's fit alone is reported to the others.
-  History run();
+  // Nothing if another worker has failed and the rest go on: then history() tells what was done.
+  std::optional<History> run();
+  const History& history() const { return history_; }
 
  private:
   History run_epochs();
   void build_from_data();
   void set_batches();
   void resume();
+  void go_on();
   void accept(const Progress& saved);
   // The callback that restores each saved state.
   std::vector<Callback*> takers_of(const std::vector<CallbackState>& states) const;
@@ -138,7 +141,7 @@ class FitRun {
   const Dataset& batches_;  // of data_
   const FitOptions& options_;
   std::vector<CallbackRef> callbacks_;
-  AttributionMeter meter_;
+  Survival& survival_;
   std::optional<PhaseScope> start_;  // before the first step
   History history_;
 
@@ -147,6 +150,7 @@ class FitRun {
   std::unique_ptr<Iterator> next_iterator_;  // of next_pass_, started early
   std::uint64_t next_pass_ = 0;
   bool prepared_ = false;
+  bool recovered_ = false;                // goes on from a copy
   std::int64_t given_in_pass_ = 0;        // batches of this pass, to detect an empty data set
   std::vector<std::int64_t> samples_of_;  // of each replica
   std::vector<std::int64_t> busy_ns_;     // of each replica, when the step began

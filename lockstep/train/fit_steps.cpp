@@ -13,7 +13,13 @@ bool FitRun::run_steps() {
   bool finished = false;
   try {
     while (history_.failure.empty()) {
+      if (survival_.due()) {
+        in_flight_.finish();
+        if (!trouble_.empty()) follow_policy();
+        survival_.keep(progress(), history_);
+      }
       const std::optional<Turn> turn = next_turn();
+      survival_.confirm();
       if (!turn) break;
       finished = !turn->element;
       if (finished) break;
@@ -95,6 +101,7 @@ void FitRun::end_pass() {
 
 std::optional<FitRun::Turn> FitRun::next_turn() {
   if (session_.world().workers() > 1) return agree_on_turn();
+  impl_.writer.check();
   if (impl_.stopping || interrupted()) return std::nullopt;
   if (steps_done()) return Turn{};
   for (;;) {
@@ -221,6 +228,7 @@ void FitRun::finish(const CompiledStep& step, const StepInfo& info) {
     for_callbacks(
         [&](Callback& callback) { callback.on_batch_end(model_, info.epoch_step, logs); });
   }
+  survival_.note_step(history_);
   const std::int64_t now = now_ns();
   if (!info.planned) {
     const std::int64_t since = std::max(info.begin_ns, ended_ns_);

@@ -72,6 +72,7 @@ std::optional<FitRun::Turn> FitRun::agree_on_turn() {
   bool last_step = false;
   for (;;) {
     const StepVotes votes = take_votes(world, [&] {
+      impl_.writer.check();
       const StepVote now{.stop = impl_.stopping, .interrupted = interrupted()};
       if (asked(now) && !last_step) return now;
       if (!taken && !steps_done()) element = next_of_pass();

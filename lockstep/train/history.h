@@ -59,6 +59,15 @@ struct EpochLog {
   Logs logs;               // loss, metrics, val_…, lr, seconds, samples_per_s
 };
 
+// A worker failed, and the others went on.
+struct Recovery {
+  std::string cause;            // "worker 1 (host:pid 4711) has ended"
+  std::int64_t step = 0;        // at which they went on, counted from the beginning of training
+  std::int64_t lost_steps = 0;  // that were trained once more
+  double seconds = 0;           // from the failure to the first step after it
+  int workers = 1;              // that went on
+};
+
 struct ReportOptions {
   // Written for the user of the command-line program: names its flags, not C++ options.
   bool program = false;
@@ -82,9 +91,10 @@ struct History {
   std::int64_t skipped = 0;             // elements skipped because of errors, over all passes
   // The first step whose loss was not finite, counted from the beginning of training.
   std::optional<std::int64_t> first_non_finite_step;
-  std::string failure;        // why on_nan ended training; empty if it did not
-  std::int64_t restores = 0;  // how often on_nan went back to a good state
-  bool interrupted = false;   // ended by FitOptions::interrupted
+  std::string failure;               // why on_nan ended training; empty if it did not
+  std::int64_t restores = 0;         // how often on_nan went back to a good state
+  bool interrupted = false;          // ended by FitOptions::interrupted
+  std::vector<Recovery> recoveries;  // from failures of workers
 
   // In "mixed_float16": steps that were skipped because a gradient was not finite, and the loss
   // scale after the last step.

@@ -6,7 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/train/callbacks.h"
 #include "lockstep/train/checkpoint.h"
+#include "lockstep/train/checkpoint_files.h"
+#include "lockstep/train/checkpoint_writer.h"
 #include "lockstep/train/model.h"
 #include "lockstep/train/model_step.h"
 #include "lockstep/train/strategy_impl.h"
@@ -31,6 +34,8 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
   bool stopped_in_epoch = false;             // fit ends before the epoch's steps are done
   std::function<Progress()> progress;        // while fit runs
   std::function<Attribution()> attribution;  // while fit runs
+  CheckpointWriter writer;
+  std::function<void(std::string_view)> on_write_stage;  // for tests: CheckpointPlace::on_stage
 
   Session& session();
   std::shared_ptr<Session> new_session() const;
@@ -70,18 +75,27 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
   void make_slots();
   NamedVariables checkpoint_variables(bool with_metrics);
   TensorFile gather(const NamedVariables& variables, const char* kind);
-  // Writes a checkpoint, or only the weights. With `keep_good`, a state with values that are not
-  // finite goes to another file (not_finite_name), and the existing one is kept.
+  Metadata metadata_of(const char* kind);
+  // Writes a checkpoint, or only the weights. Collective, as finish_writing.
   struct SaveOptions {
     bool weights_only = false;
-    bool keep_good = false;
+    bool asynchronous = false;  // returns when the state is copied; the writer writes it
+    Writers writers = Writers::Chief;
   };
-  void save(const std::filesystem::path& file, const SaveOptions& options);
+  void save(const CheckpointPlace& place, const SaveOptions& options);
+  // A copy of the state after the last step; of this worker's part, if all write.
+  Snapshot take_snapshot(const SaveOptions& options);
+  // Waits for the write in flight. An error of it on any worker is thrown on all.
+  void finish_writing();
   // Checks the whole file before it sets anything. Returns the progress if the file was written
   // inside fit. To resume, it must have been written inside fit with the same seed as the model's,
   // and `accept` may throw to reject it.
   std::optional<Progress> load(const std::filesystem::path& file, LoadPurpose purpose,
                                const std::function<void(const Progress&)>& accept = {});
+  // The same for contents that are already in memory; `file` names them in messages.
+  std::optional<Progress> apply(const TensorFile& contents, const std::filesystem::path& file,
+                                LoadPurpose purpose,
+                                const std::function<void(const Progress&)>& accept = {});
 };
 
 ModelImpl& impl_of(const Model& model);

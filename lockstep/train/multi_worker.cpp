@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/failure_policy.h"
 #include "lockstep/cluster/join.h"
 #include "lockstep/comm/host_identity.h"
 #include "lockstep/device/cpu/cpu_device.h"
@@ -20,13 +21,16 @@ std::string cores_text(const ClusterSpec& spec) {
   return fmt::format("{}\n{}\n{}", host_identity(), spec.cores, fmt::join(available_cores(), " "));
 }
 
+void tell_cores(Membership& members, const ClusterSpec& spec) {
+  members.store().set(fmt::format("cores/{}", members.worker()), cores_text(spec));
+}
+
 // The cores of this worker. Workers of a host that may all use the same cores divide them, each as
 // many as it was given where that is known; a launcher may already have divided them.
 std::vector<int> own_cores(Membership& members, const ClusterSpec& spec,
                            std::chrono::milliseconds timeout) {
   Store& store = members.store();
   const std::string mine = cores_text(spec);
-  store.set(fmt::format("cores/{}", members.worker()), mine);
   int before = 0;
   int sharing = 0;
   for (int w = 0; w < members.workers(); ++w) {
@@ -85,10 +89,15 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
       join(*spec, {.secret = job_secret(),
                    .heartbeat_timeout = options.heartbeat_timeout,
                    .progress_timeout = options.progress_timeout,
+                   .on_failure = failure_policy(*spec, options.on_failure, options.transport),
                    .join_timeout = options.join_timeout});
   world.membership = members;
-  world.links =
-      make_worker_links(members, {.transport = options.transport, .timeout = options.timeout});
+  world.make_links = [members, spec = *spec, transport = options.transport,
+                      timeout = options.timeout]() -> std::shared_ptr<WorkerLinks> {
+    tell_cores(*members, spec);  // newcomers ask for them
+    return make_worker_links(members, {.transport = transport, .timeout = timeout});
+  };
+  world.links = world.make_links();
   world.cores = own_cores(*members, *spec, options.timeout);
   if (world.devices.empty()) {
     const std::size_t gpus = find_gpus().gpus.size();

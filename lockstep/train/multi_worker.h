@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct MultiWorkerOptions {
   CudaKernelOptions cuda = {};
   // How long a replica waits for another before it fails.
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  // What the others do when a worker has failed; none: what LOCKSTEP_ON_FAILURE or the launcher
+  // says, else all stop. In fit, the others go on from a copy of the state in their own memory
+  // (FitOptions::copy_state_every); everything else ends with an error.
+  std::optional<OnFailure> on_failure = {};
   // After how long a silent worker counts as failed, and after how long one that makes no progress
   // while others wait for it. They are the chief's, unless a launcher serves the control plane.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);

@@ -193,6 +193,12 @@ std::string History::report(const ReportOptions& options) const {
                                  seconds > 0 ? static_cast<double>(samples) / seconds : 0.0);
   text += fmt::format("step: median {:.3f} ms, 99th percentile {:.3f} ms; memory {:.1f} MB\n",
                       median_step_ms(), p99_step_ms(), static_cast<double>(peak_bytes) * 1e-6);
+  for (const Recovery& recovery : recoveries) {
+    text += fmt::format(
+        "{}: {} worker{} went on at step {} after {:.1f} s, and trained {} step{} once more\n",
+        recovery.cause, recovery.workers, recovery.workers == 1 ? "" : "s", recovery.step,
+        recovery.seconds, recovery.lost_steps, recovery.lost_steps == 1 ? "" : "s");
+  }
   if (loss_scale) {
     text += fmt::format("skipped {} steps on overflow; loss scale now {:g}\n", overflowed_steps,
                         *loss_scale);

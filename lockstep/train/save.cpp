@@ -35,18 +35,32 @@ TensorFile ModelImpl::gather(const NamedVariables& variables, const char* kind) 
   for (const auto& [name, variable] : variables) {
     contents.tensors[name] = session().get(variable);
   }
-  contents.metadata = {{"format", "lockstep"},
-                       {"format_version", kCheckpointVersion},
-                       {"kind", kind},
-                       {"seed", std::to_string(options.seed)},
-                       {"step", std::to_string(session().step)}};
+  contents.metadata = metadata_of(kind);
   return contents;
+}
+
+Metadata ModelImpl::metadata_of(const char* kind) {
+  const World& world = session().world();
+  return {{"format", "lockstep"},
+          {"format_version", kCheckpointVersion},
+          {"kind", kind},
+          {"seed", std::to_string(options.seed)},
+          {"step", std::to_string(session().step)},
+          {"generation", std::to_string(world.generation())},
+          {"workers", std::to_string(world.workers())}};
 }
 
 std::optional<Progress> ModelImpl::load(const std::filesystem::path& file, LoadPurpose purpose,
                                         const std::function<void(const Progress&)>& accept) {
   expect_built("load");
-  const TensorFile contents = load_tensors(file);
+  const std::filesystem::path found = committed_file(session().world(), file);
+  return apply(load_tensors(found), found, purpose, accept);
+}
+
+std::optional<Progress> ModelImpl::apply(const TensorFile& contents,
+                                         const std::filesystem::path& file, LoadPurpose purpose,
+                                         const std::function<void(const Progress&)>& accept) {
+  expect_built("load");
   expect_checkpoint(contents, file);
   const std::optional<Progress> where = read_progress(contents, file);
   const std::int64_t step = read_integer(contents.metadata, "step", file).value_or(0);
@@ -74,25 +88,71 @@ std::optional<Progress> ModelImpl::load(const std::filesystem::path& file, LoadP
   return where;
 }
 
-void ModelImpl::save(const std::filesystem::path& file, const SaveOptions& options) {
-  expect_built(options.weights_only ? "save_weights" : "save");
-  const PhaseScope checkpoint(session().phases(), Phase::Checkpoint);
-  const ActivityScope saving(session().world(), "saving");
-  TensorFile contents;
-  if (options.weights_only) {
-    contents = gather(with_names(network->variables()), "weights");
-  } else {
-    const std::optional<Progress> where = progress ? std::optional(progress()) : std::nullopt;
-    contents = gather(checkpoint_variables(where && where->mid_epoch()), "checkpoint");
-    if (where) write_progress(*where, contents);
+Snapshot ModelImpl::take_snapshot(const SaveOptions& how) {
+  const World& world = session().world();
+  std::optional<Progress> where;
+  if (!how.weights_only && progress) where = progress();
+  const NamedVariables variables = how.weights_only
+                                       ? with_names(network->variables())
+                                       : checkpoint_variables(where && where->mid_epoch());
+  Snapshot snapshot;
+  snapshot.sliced = how.writers == Writers::All && world.workers() > 1;
+  snapshot.contents.metadata = metadata_of(how.weights_only ? "weights" : "checkpoint");
+  if (where) write_progress(*where, snapshot.contents);
+  NamedVariables alike;  // variables that every worker has
+  for (const auto& [name, variable] : variables) {
+    if (session().asks_others(*variable) || variable->shape.rank() == 0) {
+      snapshot.contents.tensors[name] = session().get(variable);
+    } else {
+      alike.emplace_back(name, variable);
+    }
   }
-  const bool aside = options.keep_good && !first_not_finite(contents).empty();
-  session().world().on_chief(
-      [&] { save_safetensors(aside ? not_finite_name(file) : file, contents); });
+  const std::vector<RowRange> rows = rows_of_writer(alike, snapshot.sliced ? world.worker() : 0,
+                                                    snapshot.sliced ? world.workers() : 1);
+  for (std::size_t i = 0; i < alike.size(); ++i) {
+    const auto& [name, variable] = alike[i];
+    if (!snapshot.sliced || variable->shape.elements() == 0) {
+      if (world.chief()) snapshot.contents.tensors[name] = session().get(variable);
+    } else if (rows[i].count > 0) {
+      std::vector<std::int64_t> begin(static_cast<std::size_t>(variable->shape.rank()), 0);
+      begin.front() = rows[i].begin;
+      snapshot.slices.push_back(
+          {.name = name,
+           .whole = variable->shape,
+           .begin = std::move(begin),
+           .value = session().get(variable).rows(rows[i].begin, rows[i].count)});
+    }
+  }
+  return snapshot;
+}
+
+void ModelImpl::finish_writing() {
+  session().world().gather([this] {
+    writer.finish();
+    return std::string();
+  });
+}
+
+void ModelImpl::save(const CheckpointPlace& place, const SaveOptions& how) {
+  expect_built(how.weights_only ? "save_weights" : "save");
+  const PhaseScope checkpoint(session().phases(), Phase::Checkpoint);
+  World& world = session().world();
+  const ActivityScope saving(world, "saving");
+  finish_writing();
+  auto snapshot = std::make_shared<const Snapshot>(take_snapshot(how));
+  if (snapshot->sliced) world.open_background();
+  auto write = [&world, snapshot = std::move(snapshot), place] {
+    write_checkpoint(world, *snapshot, place);
+  };
+  if (how.asynchronous) return writer.start(std::move(write));
+  world.gather([&] {
+    write();
+    return std::string();
+  });
 }
 
 void Model::save_weights(const std::filesystem::path& file) const {
-  impl_->save(file, {.weights_only = true});
+  impl_->save({.file = file}, {.weights_only = true});
 }
 
 void Model::load_weights(const std::filesystem::path& file, const LoadOptions& options) {
@@ -112,7 +172,7 @@ void Model::load_weights(const std::filesystem::path& file, const LoadOptions& o
 }
 
 void Model::save(const std::filesystem::path& file) const {
-  impl_->save(file, {});
+  impl_->save({.file = file}, {});
 }
 
 void Model::load(const std::filesystem::path& file) {

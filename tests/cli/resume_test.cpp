@@ -1,6 +1,7 @@
 // A run's record, and resuming from it: nothing else is needed, and no change goes unnoticed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -52,6 +53,35 @@ TEST(RunRecord, NamesTheClassesAndTheHandlingOfImages) {
   EXPECT_EQ(data.at("image").at("color_mode"), "grayscale");
   EXPECT_FLOAT_EQ(data.at("image").at("rescale").get<float>(), 1.0f / 255);
   EXPECT_EQ(data.at("class_names").at(2), "2");
+}
+
+std::vector<std::string> checkpoints_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors")) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(Resume, GoesOnFromTheNewestOfTheCheckpointsThatAreKept) {
+  using Names = std::vector<std::string>;
+  const Program program;
+  const std::string keep = kShort + "--seed 5 --checkpoint-every 3 --keep 2 ";
+  const Outcome whole = program.run(kShort + "--seed 5 --epochs 3 --run-dir whole --json -");
+  ASSERT_EQ(program.run(keep + "--epochs 1 --run-dir parts").code, 0);
+  EXPECT_EQ(
+      checkpoints_in(program.folder() / "parts"),
+      Names({"checkpoint-3.safetensors", "checkpoint-4.safetensors", "checkpoint.safetensors"}));
+  const Outcome second = program.run("train --resume parts --epochs 3 --json -");
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_EQ(second.json().at("epochs").back().at("loss"),
+            whole.json().at("epochs").back().at("loss"));
+  EXPECT_EQ(
+      checkpoints_in(program.folder() / "parts"),
+      Names({"checkpoint-12.safetensors", "checkpoint-9.safetensors", "checkpoint.safetensors"}));
+  EXPECT_EQ(program.run("evaluate parts").code, 0);
 }
 
 TEST(Resume, NeedsNothingButTheRun) {

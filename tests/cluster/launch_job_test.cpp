@@ -12,7 +12,7 @@ namespace {
 // Reports a failure from a thread of its own as soon as the job has started.
 class FailingControl final : public ControlPlane {
  public:
-  FailingControl(const ControlRequest& request, ControlFailure failure)
+  FailingControl(const ControlRequest& request, ControlReport failure)
       : thread_([report = request.report, failure] { report(failure); }) {}
   ~FailingControl() override { thread_.join(); }
   std::string address() const override { return "127.0.0.1:1"; }
@@ -42,12 +42,13 @@ TEST(Launch, AFailureThatTheControlPlaneReportsEndsTheJob) {
     EXPECT_EQ(request.workers, 3);
     EXPECT_EQ(request.bind, "127.0.0.1");
     EXPECT_EQ(request.secret.size(), 64u);
-    return std::make_unique<FailingControl>(request, ControlFailure{1, "no sign of life for 10 s"});
+    return std::make_unique<FailingControl>(
+        request, ControlReport{.worker = 1, .message = "no sign of life for 10 s"});
   };
   Shown shown;
   const JobResult result = run_job(options, shown.sinks());
   EXPECT_EQ(result.first_failure, 1);
-  EXPECT_EQ(result.exit_code, 128 + SIGTERM);  // it ended when it was told to
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);  // what is silent would not hear anything else
   EXPECT_EQ(result.cause, "worker 1 on host localhost: no sign of life for 10 s");
   EXPECT_NE(shown.err.find("lockstep: " + result.cause + "\n"), std::string::npos) << shown.err;
   EXPECT_NE(shown.err.find("2 other workers ended after that"), std::string::npos) << shown.err;

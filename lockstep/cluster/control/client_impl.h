@@ -45,6 +45,8 @@ class ControlClient::Impl final : public Store {
   std::vector<ControlMember> members;
   std::string address;
   ClockOffset clock;
+  OnFailure policy = OnFailure::Stop;
+  bool goes_on = false;  // after the failure
 
  private:
   void join();

@@ -172,6 +172,7 @@ void ControlClient::Impl::received(const control::ToWorker& message) {
     case Body::kFailure: {
       const control::FailureNotice& notice = message.failure();
       if (notice.generation() != generation) break;
+      if (!failure_) goes_on = notice.goes_on();
       note_failure({.rank = notice.worker(),
                     .kind = failure_kind_of(notice.kind()),
                     .message = notice.message()});
@@ -221,6 +222,7 @@ void ControlClient::Impl::check_server(const control::Welcome& welcome) {
   }
   welcome_ = true;
   heartbeat_timeout_ = std::max(timeout_of(welcome.heartbeat_timeout()), kMinHeartbeatTimeout);
+  policy = static_cast<OnFailure>(std::min<std::uint32_t>(welcome.on_failure(), 2));
   next_beat_ = Clock::now();
 }
 
@@ -236,6 +238,7 @@ void ControlClient::Impl::become_member(const control::Members& message) {
     members.push_back({.identity = shown(member.identity()), .address = shown(member.address())});
   }
   failure_.reset();
+  goes_on = false;
   told_ = false;
   step_ = 0;
   waiting_ = false;
@@ -244,6 +247,7 @@ void ControlClient::Impl::become_member(const control::Members& message) {
 void ControlClient::Impl::end_connection(const std::string& why) {
   if (over_) return;
   over_ = why;
+  goes_on = false;
   changed_.notify_all();
   if (generation == 0 || left_) return;
   note_failure({.rank = worker,

@@ -146,6 +146,20 @@ void ControlClient::on_failure(std::function<void(const Failure&)> f) {
 void ControlClient::report_failure(const Failure& failure) {
   impl_->report_failure(failure);
 }
+OnFailure ControlClient::policy() const {
+  return impl_->read([](const Impl& impl) { return impl.policy; });
+}
+bool ControlClient::goes_on() const {
+  return impl_->read([](const Impl& impl) { return impl.goes_on; });
+}
+bool ControlClient::commit(const std::string& key, std::string_view value) {
+  try {
+    impl_->set("commit/" + key, value);
+    return true;
+  } catch (const CommError&) {  // refused, or cut off from the server, which has noticed it, too
+    return false;
+  }
+}
 void ControlClient::barrier(const std::string& name, std::chrono::milliseconds timeout) {
   impl_->barrier(name, timeout);
 }

@@ -59,6 +59,11 @@ class ControlClient final : public Membership {
   void on_failure(std::function<void(const Failure&)> f) override;
   void on_heartbeat(std::function<WorkerProgress()> f) override;
   void report_failure(const Failure& failure) override;
+  OnFailure policy() const override;
+  bool goes_on() const override;
+  void rejoin(std::chrono::milliseconds timeout) override;
+  // The server answers for the generation that this worker is in. It keeps no record.
+  bool commit(const std::string& key, std::string_view value) override;
 
   std::vector<ControlMember> members() const;
   // Returns when all workers have called it with this name. CommError, naming those that are
@@ -69,8 +74,6 @@ class ControlClient final : public Membership {
   void announce(const std::string& activity);
   // The step that this worker is in, and whether it only waits for others.
   void progress(std::uint64_t step, bool waiting_for_others);
-  // Returns when the server has begun the next generation and all of its members have joined it.
-  void rejoin(std::chrono::milliseconds timeout);
   // Tells the server that this worker goes, which is no failure. All later calls fail.
   void leave();
   ClockOffset clock_offset() const;

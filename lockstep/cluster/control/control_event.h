@@ -26,8 +26,11 @@ enum class FailureCause {
 struct ControlEvent {
   ControlEventKind kind = ControlEventKind::Refused;
   int worker = -1;  // -1: none in particular
+  int seat = -1;    // the number that this worker asked for when it joined
   std::string text = {};
   FailureCause cause = FailureCause::None;  // of Failed
+  // The next generation has begun: its place is open for a newcomer, or there is none any more.
+  bool goes_on = false;
 };
 
 }  // namespace lockstep

@@ -25,7 +25,8 @@ void ControlState::join(SessionId id, Session& session, Time now) {
   }
   session.deadline = now + limit;
   const auto workers = static_cast<std::uint32_t>(places_.size());
-  if (!formed_ && session.hello.workers() != 0 && session.hello.workers() != workers) {
+  if (generation_ == 1 && !formed_ && session.hello.workers() != 0 &&
+      session.hello.workers() != workers) {
     const int worker = std::exchange(session.worker, -1);
     return refuse(id, FailureKind::Usage,
                   fmt::format("worker {} expects {} workers, the server {}", worker,
@@ -62,7 +63,8 @@ bool ControlState::take_place(SessionId id, Session& session) {
     }
     refuse(other, FailureKind::Comm, name_of(session) + " took the place of this silent worker");
   }
-  places_[index] = {.session = id, .name = name_of(session), .note = {}};
+  places_[index] = {
+      .session = id, .name = name_of(session), .note = {}, .seat = session.hello.worker()};
   return true;
 }
 
@@ -99,7 +101,8 @@ void ControlState::try_form(Time now) {
   for (std::size_t i = 0; i < open.size(); ++i) {
     Session& session = sessions_.at(any[i]);
     session.worker = static_cast<int>(open[i]);
-    places_[open[i]] = {.session = any[i], .name = name_of(session), .note = {}};
+    places_[open[i]] = {
+        .session = any[i], .name = name_of(session), .note = {}, .seat = session.worker};
   }
   formed_ = true;
   control::Members members;
@@ -134,26 +137,36 @@ void ControlState::lose(SessionId id, const std::string& note) {
   const std::string text = name_of(session) + " " + note;
   const int worker = session.worker;
   std::string activity;
+  bool had_place = false;
   for (Place& place : places_) {
     if (place.session != id) continue;
     activity = activity_text(place);
     place.session = 0;
     place.note = text;
+    had_place = true;
   }
   end_waits_of(id);
   sessions_.erase(found);
   if (current) {
     fail({.rank = worker, .kind = FailureKind::Comm, .message = text + activity},
          FailureCause::Ended);
-  } else {
-    event(ControlEventKind::Lost, text, worker);
+    return;
   }
+  const bool goes_on =
+      had_place && !formed_ && generation_ > 1 && options_.on_failure != OnFailure::Stop;
+  event(ControlEventKind::Lost, text, worker, FailureCause::None, goes_on);
+  lost_while_forming(had_place);
 }
 
 void ControlState::fail(const Failure& failure, FailureCause cause) {
   if (!formed_ || failure_) return;
+  end_generation(failure, cause, may_go_on(failure));
+}
+
+void ControlState::end_generation(const Failure& failure, FailureCause cause, bool goes_on) {
   failure_ = failure;
-  event(ControlEventKind::Failed, failure.message, failure.rank, cause);
+  next_is_due_ = goes_on && failure.rank >= 0;
+  event(ControlEventKind::Failed, failure.message, failure.rank, cause, goes_on);
   for (const auto& [id, session] : sessions_) {
     if (!is_current(session)) continue;
     control::FailureNotice& notice = *send(id).mutable_failure();
@@ -161,6 +174,7 @@ void ControlState::fail(const Failure& failure, FailureCause cause) {
     notice.set_worker(failure.rank);
     notice.set_kind(static_cast<std::uint32_t>(failure.kind));
     notice.set_message(failure.message);
+    notice.set_goes_on(goes_on);
   }
   end_waits(failure.message);
 }
@@ -196,17 +210,24 @@ void ControlState::begin_generation(const std::vector<int>& members, Time now) {
     require(place_of.emplace(members[i], static_cast<int>(i)).second,
             "[new_generation] worker {} is named twice", members[i]);
   }
-  fail({.rank = -1,
-        .kind = FailureKind::Comm,
-        .message = fmt::format("generation {} has ended: the job goes on as generation {}",
-                               generation_, generation_ + 1)},
-       FailureCause::None);
+  if (formed_ && !failure_) {
+    end_generation({.rank = -1,
+                    .kind = FailureKind::Comm,
+                    .message = fmt::format("generation {} has ended: the job goes on as generation "
+                                           "{}",
+                                           generation_, generation_ + 1)},
+                   FailureCause::None, /*goes_on=*/true);
+  }
+  next_is_due_ = false;
   ++generation_;
   formed_ = false;
   failure_.reset();
   values_.clear();
   stored_ = 0;
   const std::vector<Place> old = std::exchange(places_, std::vector<Place>(members.size()));
+  for (std::size_t i = 0; i < members.size() && i < old.size(); ++i) {
+    if (members[i] == -1) places_[i].note = old[i].note;
+  }
   for (const auto& [from, to] : place_of) {
     places_[static_cast<std::size_t>(to)].note = old[static_cast<std::size_t>(from)].note;
   }
@@ -226,7 +247,7 @@ void ControlState::begin_generation(const std::vector<int>& members, Time now) {
     }
     session.worker = place->second;
     places_[static_cast<std::size_t>(session.worker)] = {
-        .session = id, .name = name_of(session), .note = {}};
+        .session = id, .name = name_of(session), .note = {}, .seat = session.hello.worker()};
     if (session.rejoin != 0) session.stage = Stage::Joined;
   }
   for (const SessionId id : removed) {

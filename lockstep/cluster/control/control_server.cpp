@@ -47,7 +47,8 @@ ControlStateOptions state_options(const ControlServerOptions& options) {
           .join_timeout = options.join_timeout,
           .progress_timeout = options.progress_timeout,
           .handshake_timeout = std::max<std::chrono::milliseconds>(options.heartbeat_timeout,
-                                                                   std::chrono::seconds(5))};
+                                                                   std::chrono::seconds(5)),
+          .on_failure = options.on_failure};
 }
 
 }  // namespace

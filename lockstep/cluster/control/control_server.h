@@ -18,6 +18,7 @@
 
 #include "lockstep/cluster/control/control_event.h"
 #include "lockstep/comm/failure.h"
+#include "lockstep/comm/membership.h"
 
 namespace lockstep {
 
@@ -46,6 +47,8 @@ struct ControlServerOptions {
   std::chrono::milliseconds join_timeout{300'000};
   // Workers that make no progress while others wait for so long have failed.
   std::chrono::milliseconds progress_timeout{60'000};
+  // What comes after a failure. Where it is not Stop, the server begins the next generation itself.
+  OnFailure on_failure = OnFailure::Stop;
   // Called from the server's thread, one event at a time; must return soon.
   std::function<void(const ControlEvent&)> on_event = {};
   std::string version = control_version();

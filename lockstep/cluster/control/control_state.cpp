@@ -58,6 +58,7 @@ void ControlState::receive(SessionId id, std::string_view bytes, Time now) {
   session.heard = now;
   session.silent = false;
   dispatch(id, session, message, now);
+  advance(now);
 }
 
 void ControlState::dispatch(SessionId id, Session& session, const control::ToServer& message,
@@ -132,6 +133,7 @@ void ControlState::check_proof(SessionId id, Session& session, const control::Pr
   }
   control::Welcome& welcome = *send(id).mutable_welcome();
   welcome.set_proof(prove(options_.secret, Prover::Server, subject));
+  welcome.set_on_failure(static_cast<std::uint32_t>(options_.on_failure));
   welcome.set_heartbeat_timeout(static_cast<std::uint64_t>(options_.heartbeat_timeout.count()));
   join(id, session, now);
 }
@@ -140,6 +142,7 @@ void ControlState::leave(SessionId id, Session& session) {
   send(id, true).mutable_goodbye();
   const bool current = is_current(session);
   const std::string note = name_of(session) + " has left";
+  bool had_place = false;
   event(ControlEventKind::Left, note, session.worker);
   end_waits_of(id);
   sessions_.erase(id);
@@ -148,11 +151,13 @@ void ControlState::leave(SessionId id, Session& session) {
     place.session = 0;
     place.note = note;
     place.left = current;
+    had_place = true;
   }
   if (current) end_barriers(note);
+  if (had_place) left_while_forming(note);
 }
 
-void ControlState::disconnect(SessionId id, Time) {
+void ControlState::disconnect(SessionId id, Time now) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   const Session& session = found->second;
@@ -164,6 +169,7 @@ void ControlState::disconnect(SessionId id, Time) {
     return;
   }
   lose(id, "has ended");
+  advance(now);
 }
 
 void ControlState::refuse(SessionId id, FailureKind kind, const std::string& why) {
@@ -185,8 +191,20 @@ control::ToWorker& ControlState::send(SessionId id, bool last) {
   return outgoing_.back().message;
 }
 
-void ControlState::event(ControlEventKind kind, std::string text, int worker, FailureCause cause) {
-  events_.push_back({.kind = kind, .worker = worker, .text = std::move(text), .cause = cause});
+void ControlState::event(ControlEventKind kind, std::string text, int worker, FailureCause cause,
+                         bool goes_on) {
+  events_.push_back({.kind = kind,
+                     .worker = worker,
+                     .seat = seat_of(worker),
+                     .text = std::move(text),
+                     .cause = cause,
+                     .goes_on = goes_on});
+}
+
+int ControlState::seat_of(int worker) const {
+  return worker >= 0 && worker < std::ssize(places_)
+             ? places_[static_cast<std::size_t>(worker)].seat
+             : -1;
 }
 
 std::vector<ControlState::Outgoing> ControlState::take_outgoing() {

@@ -3,7 +3,8 @@
 //
 // A generation is forming until every place has a worker that waits for it; then all of them hear
 // the members. The first failure in a formed generation ends it: every member hears the same one,
-// and all that waits is answered. The owner then begins the next generation, or gives up.
+// and all that waits is answered. The policy then begins the next generation, or the owner does, or
+// gives up.
 #pragma once
 
 #include <chrono>
@@ -18,6 +19,7 @@
 #include "lockstep/cluster/control/control.pb.h"
 #include "lockstep/cluster/control/control_event.h"
 #include "lockstep/comm/failure.h"
+#include "lockstep/comm/membership.h"
 
 namespace lockstep {
 
@@ -36,6 +38,8 @@ struct ControlStateOptions {
   std::chrono::milliseconds join_timeout{300'000};
   std::chrono::milliseconds progress_timeout{60'000};
   std::chrono::milliseconds handshake_timeout{5000};
+  // Where it is not Stop, a failure begins the next generation; see control_succession.cpp.
+  OnFailure on_failure = OnFailure::Stop;
 };
 
 class ControlState {
@@ -96,6 +100,7 @@ class ControlState {
     SessionId session = 0;  // 0: none, or no longer
     std::string name;       // "worker 2 (host:pid 4711)"
     std::string note;       // why nobody is here
+    int seat = -1;          // the number that its worker asked for
     bool left = false;
   };
   // A Get or Barrier that is not answered yet.
@@ -117,7 +122,9 @@ class ControlState {
   void refuse(SessionId id, FailureKind kind, const std::string& why);
   control::ToWorker& send(SessionId id, bool last = false);
   void event(ControlEventKind kind, std::string text, int worker = -1,
-             FailureCause cause = FailureCause::None);
+             FailureCause cause = FailureCause::None, bool goes_on = false);
+  // The number that the worker of a place asked for.
+  int seat_of(int worker) const;
 
   // control_generation.cpp: places, generations, failures
   void join(SessionId id, Session& session, Time now);
@@ -128,10 +135,20 @@ class ControlState {
   // A session has gone, for the reason that the note gives: a failure if it was a member.
   void lose(SessionId id, const std::string& note);
   void fail(const Failure& failure, FailureCause cause);
+  // Tells all members that their generation has ended, and why.
+  void end_generation(const Failure& failure, FailureCause cause, bool goes_on);
   bool is_current(const Session& session) const {
     return session.stage == Stage::Member && session.generation == generation_;
   }
   std::string missing_places() const;
+
+  // control_succession.cpp: what comes after a failure
+  bool may_go_on(const Failure& failure);
+  void lost_while_forming(bool had_place);
+  void left_while_forming(const std::string& who);
+  std::vector<int> successors() const;
+  // Begins the generation that a failure calls for.
+  void advance(Time now);
   std::string name_of(const Session& session) const;
 
   // control_calls.cpp: store, barriers, reports
@@ -167,6 +184,9 @@ class ControlState {
   bool formed_ = false;
   std::vector<Place> places_;
   std::optional<Failure> failure_;
+  bool next_is_due_ = false;       // after the failure
+  std::uint64_t furthest_ = 0;     // the last step that any worker has told of
+  int failures_without_step_ = 0;  // since then
   std::map<std::string, std::string> values_;
   std::size_t stored_ = 0;
   std::list<Wait> waits_;

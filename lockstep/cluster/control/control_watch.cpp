@@ -40,6 +40,7 @@ void ControlState::tick(Time now) {
   watch_sessions(now);
   watch_waits(now);
   watch_progress(now);
+  advance(now);
 }
 
 // Where this process itself stood still (it was stopped, or the machine slept), the workers were

@@ -69,6 +69,9 @@ void ControlClient::on_failure(std::function<void(const Failure&)>) {
 void ControlClient::report_failure(const Failure&) {
   fail_without_grpc();
 }
+bool ControlClient::commit(const std::string&, std::string_view) {
+  fail_without_grpc();
+}
 std::vector<ControlMember> ControlClient::members() const {
   fail_without_grpc();
 }
@@ -79,6 +82,12 @@ void ControlClient::announce(const std::string&) {
   fail_without_grpc();
 }
 void ControlClient::progress(std::uint64_t, bool) {
+  fail_without_grpc();
+}
+OnFailure ControlClient::policy() const {
+  fail_without_grpc();
+}
+bool ControlClient::goes_on() const {
   fail_without_grpc();
 }
 void ControlClient::rejoin(std::chrono::milliseconds) {

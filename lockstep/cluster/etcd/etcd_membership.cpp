@@ -306,8 +306,14 @@ std::optional<std::string> EtcdMembership::committed(const std::string& key) {
 bool EtcdMembership::propose(const std::vector<int>& members) {
   return impl_->propose(members);
 }
+OnFailure EtcdMembership::policy() const {
+  return impl_->policy();
+}
+bool EtcdMembership::goes_on() const {
+  return impl_->goes_on();
+}
 void EtcdMembership::rejoin(std::chrono::milliseconds timeout) {
-  impl_->rejoin(timeout);
+  impl_->succeed(timeout);
 }
 void EtcdMembership::rejoin(const std::vector<int>& members, std::chrono::milliseconds timeout) {
   impl_->propose(members);

@@ -40,6 +40,8 @@ struct EtcdOptions {
   // A worker that has not renewed its lease for so long is no member any more. Whole seconds, at
   // least 2; etcd may make it longer.
   std::chrono::seconds lease_timeout{10};
+  // What comes after a failure; the members begin the next generation themselves.
+  OnFailure on_failure = OnFailure::Stop;
   // How long to try to reach etcd and wait for the other workers.
   std::chrono::milliseconds join_timeout{300'000};
 };
@@ -61,6 +63,11 @@ class EtcdMembership final : public Membership {
   std::string address() const override;
   void on_failure(std::function<void(const Failure&)> f) override;
   void report_failure(const Failure& failure) override;
+  OnFailure policy() const override;
+  bool goes_on() const override;
+  // By the policy, this begins the next generation, unless another worker has; with Stop, it only
+  // waits for one.
+  void rejoin(std::chrono::milliseconds timeout) override;
 
   std::vector<ControlMember> members() const;
 
@@ -70,17 +77,14 @@ class EtcdMembership final : public Membership {
   // Writes a value that outlives generations and runs of the job, if this worker is a member of the
   // newest generation: both in one step of etcd. CommError where etcd does not answer: it may then
   // have been written or not.
-  bool commit(const std::string& key, std::string_view value);
+  bool commit(const std::string& key, std::string_view value) override;
   // What was written last, if anything.
-  std::optional<std::string> committed(const std::string& key);
+  std::optional<std::string> committed(const std::string& key) override;
 
   // Begins the next generation: worker members[i] of the present one becomes worker i, and a
   // newcomer where members[i] is -1. False where another worker has begun one before: that one
   // counts. Does not rejoin.
   bool propose(const std::vector<int>& members);
-  // Waits for the next generation and its members, and is one of them. CommError after the timeout,
-  // or where the generation has no place for this worker.
-  void rejoin(std::chrono::milliseconds timeout);
   // propose, then rejoin.
   void rejoin(const std::vector<int>& members, std::chrono::milliseconds timeout);
   // Tells the others that this worker goes, which is no failure. All later calls fail.

@@ -35,6 +35,9 @@ class EtcdMembership::Impl final : public Store {
   std::optional<std::string> committed(const std::string& key);
   bool propose(const std::vector<int>& members);
   void rejoin(std::chrono::milliseconds timeout);
+  OnFailure policy() const { return options_.on_failure; }
+  bool goes_on() const;
+  void succeed(std::chrono::milliseconds timeout);
   void leave();
   void on_failure(std::function<void(const Failure&)> f);
   void report_failure(const Failure& failure);
@@ -87,6 +90,10 @@ class EtcdMembership::Impl final : public Store {
   bool turn_out(Lock& lock, const Newest& newest, int place, Time deadline);
   bool has_members(const GenerationRecord& record) const;
   [[noreturn]] void fail_to_join(Time begin) const;
+
+  // membership_succession.cpp
+  std::vector<int> successors() const;
+  bool is_left_out() const;
 
   // membership_view.cpp
   void watch_loop();

@@ -55,6 +55,12 @@ std::optional<std::string> EtcdMembership::committed(const std::string&) {
 bool EtcdMembership::propose(const std::vector<int>&) {
   fail_without_etcd();
 }
+OnFailure EtcdMembership::policy() const {
+  fail_without_etcd();
+}
+bool EtcdMembership::goes_on() const {
+  fail_without_etcd();
+}
 void EtcdMembership::rejoin(std::chrono::milliseconds) {
   fail_without_etcd();
 }

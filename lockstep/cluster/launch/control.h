@@ -1,12 +1,14 @@
 // The seam between the launcher and the control plane that it serves for its workers.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/cluster/launch/hosts.h"
+#include "lockstep/comm/membership.h"
 
 namespace lockstep::launch {
 
@@ -18,10 +20,16 @@ struct PortRange {
 // Reads "29500-29600". UsageError if that is not a range of ports.
 PortRange parse_ports(const std::string& text);
 
-// A worker that the control plane holds to be lost, or the control plane's own failure.
-struct ControlFailure {
-  int worker = -1;  // -1: the control plane itself
-  std::string message;
+// What the control plane tells about a worker. Joined: it takes part; until it has left or failed,
+// its end will be told. Left: it said that it goes. Failed: it is held to be lost; without a
+// worker, the control plane itself has failed.
+struct ControlReport {
+  enum class Kind { Joined, Left, Failed };
+  Kind kind = Kind::Failed;
+  int worker = -1;
+  std::string message = {};
+  bool goes_on = false;  // the others wait for it to be started again, or go on without it
+  bool running = true;   // its process may still run: it has fallen silent or stands still
 };
 
 struct ControlRequest {
@@ -29,8 +37,10 @@ struct ControlRequest {
   PortRange ports = {};
   int workers = 1;
   std::string secret;  // who knows it belongs to the job
+  OnFailure on_failure = OnFailure::Stop;
+  std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
   // Tells the launcher; from any thread, as long as the control plane lives.
-  std::function<void(ControlFailure)> report = nullptr;
+  std::function<void(ControlReport)> report = nullptr;
 };
 
 // Served as long as the object lives.
@@ -38,6 +48,8 @@ class ControlPlane {
  public:
   virtual ~ControlPlane() = default;
   virtual std::string address() const = 0;  // "host:port" or "[v6]:port", as workers reach it
+  // Whether it reports how workers end; otherwise the launcher goes by their processes alone.
+  virtual bool reports() const { return false; }
 };
 
 // Starts the control plane. The launcher calls it once, before the first worker starts, and with

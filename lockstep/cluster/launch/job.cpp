@@ -123,22 +123,34 @@ void Job::start() {
     std::filesystem::create_directories(options_.log_folder, error);
     require(!error, "--log-dir {}: {}", options_.log_folder, error.message());
   }
-  control_ = options_.start_control({.bind = control_bind_address(options_.bind, options_.seats),
-                                     .ports = options_.ports,
-                                     .workers = static_cast<int>(options_.seats.size()),
-                                     .secret = secret_,
-                                     .report = [reports = reports_](ControlFailure failure) {
-                                       reports->add(std::move(failure));
-                                     }});
+  control_ = options_.start_control(
+      {.bind = control_bind_address(options_.bind, options_.seats),
+       .ports = options_.ports,
+       .workers = static_cast<int>(options_.seats.size()),
+       .secret = secret_,
+       .on_failure = options_.on_failure,
+       .heartbeat_timeout = options_.heartbeat_timeout,
+       .report = [reports = reports_](ControlReport report) { reports->add(std::move(report)); }});
   result_.ends.resize(options_.seats.size());
-  for (const Seat& seat : options_.seats) {
-    workers_.push_back(std::make_unique<LaunchedWorker>(start_worker(seat), screen_));
-    const Process& process = workers_.back()->process();
-    ++running_;
-    watch(process.ended.get(), event_of(Kind::Ended, seat.worker));
-    watch(process.out.get(), event_of(Kind::Out, seat.worker));
-    watch(process.err.get(), event_of(Kind::Err, seat.worker));
+  parts_.resize(options_.seats.size());
+  workers_.reserve(options_.seats.size());
+  for (const Seat& seat : options_.seats) add_worker(seat);
+}
+
+void Job::add_worker(const Seat& seat) {
+  const auto number = static_cast<std::size_t>(seat.worker);
+  auto worker = std::make_unique<LaunchedWorker>(start_worker(seat), screen_);
+  if (number < workers_.size()) {
+    workers_[number] = std::move(worker);
+  } else {
+    workers_.push_back(std::move(worker));
   }
+  parts_[number] = {.starts = parts_[number].starts + 1};
+  const Process& process = workers_[number]->process();
+  ++running_;
+  watch(process.ended.get(), event_of(Kind::Ended, seat.worker));
+  watch(process.out.get(), event_of(Kind::Out, seat.worker));
+  watch(process.err.get(), event_of(Kind::Err, seat.worker));
 }
 
 LaunchedWorker::Parts Job::start_worker(const Seat& seat) {
@@ -151,6 +163,9 @@ LaunchedWorker::Parts Job::start_worker(const Seat& seat) {
   set("LOCKSTEP_LOCAL_WORKER", std::to_string(seat.local_worker));
   set("LOCKSTEP_LOCAL_WORKERS", std::to_string(seat.local_workers));
   set("LOCKSTEP_CONTROL", control_->address());
+  if (survives()) {
+    set("LOCKSTEP_ON_FAILURE", options_.on_failure == OnFailure::Restart ? "restart" : "shrink");
+  }
   LaunchedWorker::Parts parts{.seat = seat,
                               .prefix = several_hosts_
                                             ? fmt::format("[{}:{}] ", seat.host, seat.worker)
@@ -201,7 +216,9 @@ Process Job::start_over_ssh(const Seat& seat, Variables variables, Descriptor& i
 Descriptor Job::open_log(int worker) const {
   if (options_.log_folder.empty()) return {};
   const std::string file = fmt::format("{}/worker-{}.log", options_.log_folder, worker);
-  Descriptor log(open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const bool again = parts_[static_cast<std::size_t>(worker)].starts > 0;
+  Descriptor log(
+      open(file.c_str(), O_WRONLY | O_CREAT | (again ? O_APPEND : O_TRUNC) | O_CLOEXEC, 0666));
   require(static_cast<bool>(log), "--log-dir: {} cannot be written: {}", file,
           std::generic_category().message(errno));
   return log;
@@ -243,7 +260,7 @@ void Job::handle(std::uint64_t event) {
       for (int signal = signals_.next(); signal != 0; signal = signals_.next()) signal_came(signal);
       break;
     case Kind::Report:
-      for (const ControlFailure& failure : reports_->take()) heard(failure);
+      for (const ControlReport& report : reports_->take()) heard(report);
       break;
   }
 }
@@ -270,9 +287,47 @@ void Job::worker_ended(LaunchedWorker& worker) {
     if (result_.exit_code == 0) result_.exit_code = end.exit_code();
     return;
   }
-  failed_first(number, worker.how_it_ended(), end.exit_code());
+  ended_badly(worker);
+}
+
+void Job::ended_badly(LaunchedWorker& worker) {
+  Part& part = parts_[static_cast<std::size_t>(worker.seat().worker)];
+  const std::optional<bool> goes_on = goes_on_without(worker);
+  part.undecided = !goes_on.has_value();
+  if (!goes_on) {
+    ++running_;  // until that is known
+    return;
+  }
+  if (*goes_on) return go_on_without(worker);
+  failed_first(worker.seat().worker, worker.how_it_ended(), worker.end().exit_code());
   for (const std::string& line : worker.last_errors()) {
     screen_.line(Screen::Stream::Err, "    ", line);
+  }
+}
+
+std::optional<bool> Job::goes_on_without(const LaunchedWorker& worker) {
+  if (!survives() || phase_ != Phase::Running) return false;
+  const Part& part = parts_[static_cast<std::size_t>(worker.seat().worker)];
+  if (part.lost) return true;
+  // A program that ends itself with an error would do so again.
+  if (!control_->reports()) return worker.end().signal != 0;
+  if (part.joined) return std::nullopt;
+  return false;
+}
+
+void Job::go_on_without(const LaunchedWorker& worker) {
+  const Seat seat = worker.seat();
+  const Part& part = parts_[static_cast<std::size_t>(seat.worker)];
+  const bool restart = options_.on_failure == OnFailure::Restart;
+  const std::string cause = part.cause.empty() ? worker.how_it_ended() : part.cause;
+  result_.lost.push_back({.worker = seat.worker, .cause = cause});
+  say(fmt::format("{}; {}", cause,
+                  restart ? "it is started again, and the others go on" : "the others go on"));
+  if (restart) return add_worker(seat);
+  for (const auto& other : workers_) {
+    if (other->ended()) continue;
+    other->lead();  // the first that is left is the chief now
+    break;
   }
 }
 
@@ -295,14 +350,32 @@ void Job::failed_first(int worker, const std::string& cause, int exit_code) {
   if (phase_ == Phase::Running) enter(Phase::Failing, options_.grace);
 }
 
-void Job::heard(const ControlFailure& failure) {
-  if (!result_.cause.empty() || phase_ != Phase::Running) return;
-  const bool known = failure.worker >= 0 && failure.worker < std::ssize(workers_);
-  const std::string who =
-      known ? fmt::format("worker {} on host {}", failure.worker,
-                          workers_[static_cast<std::size_t>(failure.worker)]->seat().host)
-            : "the control plane";
-  failed_first(known ? failure.worker : -1, fmt::format("{}: {}", who, failure.message), 1);
+void Job::heard(const ControlReport& report) {
+  const bool known = report.worker >= 0 && report.worker < std::ssize(workers_);
+  const auto number = static_cast<std::size_t>(known ? report.worker : 0);
+  Part& part = parts_[number];
+  if (known && report.kind == ControlReport::Kind::Joined) part.joined = true;
+  if (known && report.kind == ControlReport::Kind::Left) part.joined = false;
+  if (report.kind == ControlReport::Kind::Failed) {
+    const std::string who =
+        known ? fmt::format("worker {} on host {}", report.worker, workers_[number]->seat().host)
+              : "the control plane";
+    if (known) part.joined = false;
+    const bool first = result_.cause.empty() && phase_ == Phase::Running;
+    if (report.goes_on && known && first) {
+      part.lost = true;
+      if (report.running) {
+        part.cause = fmt::format("{}: {}", who, report.message);
+        workers_[number]->kill();
+      }
+    } else if (first && report.running) {
+      failed_first(known ? report.worker : -1, fmt::format("{}: {}", who, report.message), 1);
+      if (known) workers_[number]->kill();  // it would not hear anything else
+    }
+  }
+  if (!known || part.joined || !part.undecided) return;
+  --running_;
+  ended_badly(*workers_[number]);
 }
 
 void Job::signal_came(int signal) {

@@ -38,6 +38,7 @@ class Job {
     Abandoning  // nor did ssh, once its input was closed
   };
 
+  void add_worker(const Seat& seat);
   LaunchedWorker::Parts start_worker(const Seat& seat);
   Process start_here(const Seat& seat, Variables variables);
   Process start_over_ssh(const Seat& seat, Variables variables, Descriptor& input);
@@ -49,7 +50,20 @@ class Job {
   void failed_first(int worker, const std::string& cause, int exit_code);
   bool as_asked(const End& end) const;
   void signal_came(int signal);
-  void heard(const ControlFailure& failure);
+  void heard(const ControlReport& report);
+  // What is known of a worker besides its process.
+  struct Part {
+    bool joined = false;     // the control plane will tell how it ends
+    bool lost = false;       // the job goes on without this process
+    bool undecided = false;  // its process has ended, and the control plane has not told how
+    std::string cause = {};  // why it is lost
+    int starts = 0;
+  };
+  bool survives() const { return options_.on_failure != OnFailure::Stop; }
+  // Whether the job goes on without a worker whose process has failed; nothing: not known yet.
+  std::optional<bool> goes_on_without(const LaunchedWorker& worker);
+  void ended_badly(LaunchedWorker& worker);
+  void go_on_without(const LaunchedWorker& worker);
   void deadline_passed();
   void kill_all();
   void enter(Phase phase, std::chrono::milliseconds limit);
@@ -67,6 +81,7 @@ class Job {
   std::vector<CoreShare> cores_;  // by number on this host
   std::unique_ptr<ControlPlane> control_;
   std::vector<std::unique_ptr<LaunchedWorker>> workers_;
+  std::vector<Part> parts_;  // by worker
   int running_ = 0;
 
   Phase phase_ = Phase::Running;

@@ -25,16 +25,28 @@ struct LaunchOptions {
   PortRange ports = {};
   // How long workers have to end after a signal or after the failure of another.
   std::chrono::milliseconds grace = std::chrono::seconds(25);
+  // When a worker that takes part in the job fails: Restart starts it again, Shrink lets the others
+  // go on without it.
+  OnFailure on_failure = OnFailure::Stop;
+  // After how long a silent worker counts as failed.
+  std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(5);
   std::string log_folder = {};  // empty: no logs
   StartControl start_control = reserve_control_port;
 };
 
+// A worker that failed while the job went on.
+struct LostWorker {
+  int worker = -1;
+  std::string cause = {};
+};
+
 struct JobResult {
-  std::vector<End> ends;   // by worker
-  int first_failure = -1;  // the worker that failed first; -1: none
-  std::string cause = {};  // how, in a sentence
-  int stopped_by = 0;      // the signal that the launcher passed on; 0: none
-  int exit_code = 0;       // of the first worker that failed; 0: all ended well
+  std::vector<End> ends;              // by worker
+  int first_failure = -1;             // the worker that failed first; -1: none
+  std::string cause = {};             // how, in a sentence
+  int stopped_by = 0;                 // the signal that the launcher passed on; 0: none
+  int exit_code = 0;                  // of the first worker that failed; 0: all ended well
+  std::vector<LostWorker> lost = {};  // in their order
 };
 
 // Runs the job. SIGINT, SIGTERM, SIGHUP and SIGUSR1 go to all workers once; a second SIGINT or

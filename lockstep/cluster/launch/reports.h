@@ -19,22 +19,22 @@ class Reports {
   }
 
   // From any thread.
-  void add(ControlFailure failure) {
+  void add(ControlReport report) {
     const std::lock_guard lock(mutex_);
-    failures_.push_back(std::move(failure));
+    reports_.push_back(std::move(report));
     eventfd_write(event_.get(), 1);
   }
   int descriptor() const { return event_.get(); }  // readable when there is something to take
-  std::vector<ControlFailure> take() {
+  std::vector<ControlReport> take() {
     const std::lock_guard lock(mutex_);
     eventfd_t count = 0;
     eventfd_read(event_.get(), &count);
-    return std::exchange(failures_, {});
+    return std::exchange(reports_, {});
   }
 
  private:
   std::mutex mutex_;
-  std::vector<ControlFailure> failures_;
+  std::vector<ControlReport> reports_;
   Descriptor event_;
 };
 

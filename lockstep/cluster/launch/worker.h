@@ -38,6 +38,8 @@ class LaunchedWorker {
   bool read(Screen::Stream stream);
   // From now on, its standard error goes only to its log.
   void hold_back_errors() { errors_held_back_ = true; }
+  // From now on, its progress is that of the job.
+  void lead() { leads_ = true; }
   // Sends a signal to the worker and to what it has started; over ssh, through the connection.
   void signal(int number);
   void kill();
@@ -57,12 +59,13 @@ class LaunchedWorker {
   void show(Screen::Stream stream, const Lines::Line& line);
   void show_progress(Screen::Stream stream, std::string_view text);
   void log(std::string_view text);
-  bool chief() const { return parts_.seat.worker == 0; }
+  bool chief() const { return leads_; }
 
   Parts parts_;
   Screen& screen_;
   Lines out_, err_;
   End end_;
+  bool leads_ = parts_.seat.worker == 0;
   bool errors_held_back_ = false;
   bool showed_progress_ = false;
   int log_failure_ = 0;

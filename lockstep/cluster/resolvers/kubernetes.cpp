@@ -18,6 +18,7 @@ std::optional<ClusterSpec> KubernetesResolver::resolve() const {
   }
   ClusterSpec spec = numbered(environment_, name(),
                               {.worker = "JOB_COMPLETION_INDEX", .workers = "LOCKSTEP_WORKERS"});
+  spec.can_restart = spec.can_shrink = true;
   set_control(spec, environment_, {.port = kDefaultControlPort});
   return spec;
 }

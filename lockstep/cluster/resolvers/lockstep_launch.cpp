@@ -52,6 +52,7 @@ std::optional<ClusterSpec> LockstepResolver::resolve() const {
                                         .local_worker = "LOCKSTEP_LOCAL_WORKER",
                                         .local_workers = "LOCKSTEP_LOCAL_WORKERS"});
   spec.serves_control = false;
+  spec.can_restart = spec.can_shrink = true;
   spec.cores = environment_.find_number("LOCKSTEP_CORES", 1, kMaxWorkers).value_or(0);
   if (role == Role::Evaluator) return spec;
   if (const auto control = environment_.find("LOCKSTEP_CONTROL")) {

@@ -35,6 +35,7 @@ std::optional<ClusterSpec> PlainResolver::resolve() const {
                                .local_workers = "LOCAL_WORLD_SIZE"});
   const bool torchrun = environment_.find("TORCHELASTIC_USE_AGENT_STORE") == "True";
   if (torchrun) spec.started_by = "torchrun";
+  spec.can_restart = spec.can_shrink = !torchrun;
   if (spec.workers == 1) return spec;
   set_control(spec, environment_, {});
   if (torchrun) {

@@ -63,6 +63,7 @@ std::optional<ClusterSpec> SlurmResolver::resolve() const {
   set_local(spec, environment_.find_number("SLURM_LOCALID", 0, kMaxWorkers - 1),
             tasks_of_this_node(environment_));
   spec.cores = environment_.find_number("SLURM_CPUS_PER_TASK", 1, kMaxWorkers).value_or(0);
+  spec.can_shrink = true;
   ControlPlace place{.port = port_of_step(environment_)};
   const std::string_view list = either(environment_, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
   if (const auto nodes = environment_.find(list)) {

@@ -207,6 +207,7 @@ std::optional<ClusterSpec> TFConfigResolver::resolve() const {
     spec.role = Role::Chief;
     spec.serves_control = !spec.control_address.empty();
   }
+  spec.can_restart = spec.can_shrink = true;
   set_local_by_host(spec, workers);
   return spec;
 }
