@@ -82,7 +82,11 @@ World::World(const WorldOptions& options)
       asked_buckets_(options.buckets) {
   const std::vector<std::string> names =
       options.devices.empty() ? std::vector<std::string>{"cpu:0"} : options.devices;
-  add_devices(make_rank_devices(names, options.logical_cpus, options.cores));
+  try {
+    add_devices(make_rank_devices(names, options.logical_cpus, options.cores));
+  } catch (...) {
+    no_devices_ = std::current_exception();
+  }
   if (membership_ != nullptr) {
     membership_->on_failure([this](const Failure& failure) { abort_all(failure); });
     membership_->on_heartbeat([this] { return progress(); });
@@ -302,11 +306,11 @@ std::vector<std::string> World::run_job(Job job, std::span<Track* const> tracks,
     times_[0].end_ns = now_ns();
     return {};
   }
-  run_locally(tracks);
-  return rethrow_first(tell);
+  run_locally();
+  return rethrow_first(tracks, tell);
 }
 
-void World::run_locally(std::span<Track* const> tracks) {
+void World::run_locally() {
   if (!threaded()) {
     devices_.front()->make_current();
     call(0);
@@ -323,11 +327,12 @@ void World::run_locally(std::span<Track* const> tracks) {
     call(0);
   }
   for (std::int32_t left = running_; left != 0;) left = await_change(running_, left, kMaxSpinNs);
-  account(tracks);
 }
 
-void World::account(std::span<Track* const> tracks) const {
-  std::int64_t last = 0;
+// Other workers had told how their ranks ended by `told_ns`; 0: there are none.
+void World::account(std::span<Track* const> tracks, std::int64_t told_ns) const {
+  if (!threaded()) return;
+  std::int64_t last = told_ns;
   for (const Times& times : times_) last = std::max(last, times.end_ns);
   const std::int64_t now = now_ns();
   for (std::size_t local = 0; local < tracks.size(); ++local) {
@@ -369,8 +374,10 @@ void World::call(int local) noexcept {
   times_[place].end_ns = now_ns();
 }
 
-std::vector<std::string> World::rethrow_first(const std::function<std::string()>& tell) {
+std::vector<std::string> World::rethrow_first(std::span<Track* const> tracks,
+                                              const std::function<std::string()>& tell) {
   const int failed = first_failed_.exchange(-1);
+  if (workers() == 1) account(tracks, 0);
   if (failed < 0 && workers() == 1) return {};
   std::exception_ptr error;
   if (failed >= 0) error = errors_[static_cast<std::size_t>(failed)];
@@ -385,6 +392,7 @@ std::vector<std::string> World::rethrow_first(const std::function<std::string()>
     mine += tell();
   }
   std::vector<std::string> all = exchange(mine);
+  if (workers() > 1) account(tracks, now_ns());
   // Where a rank only heard that another one stopped, what that one says counts.
   std::optional<Failure> first;
   for (std::string& theirs : all) {

@@ -148,7 +148,8 @@ class World {
   // is dropped. One call at a time; others wait.
   //
   // Afterwards `tracks`, one per local rank, show what each did besides f: the time before it began
-  // and after the last one ended is the host's; from its own end to the last one's it waited.
+  // and after the last one ended, on any worker, is the host's; from its own end to the last one's
+  // it waited.
   template <class F>
   void run(F&& f, std::span<Track* const> tracks = {}) {
     const auto call = [](const void* f, int local) {
@@ -190,14 +191,15 @@ class World {
   void unsubscribe();
   std::vector<std::string> run_job(Job job, std::span<Track* const> tracks,
                                    const std::function<std::string()>& tell);
-  void run_locally(std::span<Track* const> tracks);
-  void account(std::span<Track* const> tracks) const;
+  void run_locally();
+  void account(std::span<Track* const> tracks, std::int64_t told_ns) const;
   void serve(int local);
   void end_threads();
   void call(int local) noexcept;
   // Throws the first error of this job on any worker; afterwards ranks can run again. If there was
   // none, what the workers tell.
-  std::vector<std::string> rethrow_first(const std::function<std::string()>& tell);
+  std::vector<std::string> rethrow_first(std::span<Track* const> tracks,
+                                         const std::function<std::string()>& tell);
   // Throws an error that all workers throw.
   [[noreturn]] void throw_agreed(const Failure& failure);
   bool is_agreed(const std::string& message) const;
@@ -210,6 +212,7 @@ class World {
   // The first rank's sizes are everybody's: others may have measured something else.
   BucketSizes agreed(const BucketSizes& mine);
 
+  std::exception_ptr no_devices_;  // why this worker has none, until all know
   bool threaded_ = false;
   bool caller_runs_first_ = false;
   std::vector<std::unique_ptr<Device>> owned_;

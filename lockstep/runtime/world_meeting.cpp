@@ -2,6 +2,7 @@
 // ranks.
 #include <fmt/format.h>
 
+#include <exception>
 #include <utility>
 
 #include "lockstep/comm/cuda/gpu_group.h"
@@ -17,7 +18,8 @@ constexpr char kNote = '\x1e';  // between a worker's devices and its note
 
 }  // namespace
 
-// Workers tell one another which devices they have: the names and numbers of all ranks follow.
+// Workers tell one another which devices they have: the names and numbers of all ranks follow. If
+// one has none, all throw the reason.
 void World::meet() {
   names_.clear();
   set_ranks_of_workers({});
@@ -25,6 +27,7 @@ void World::meet() {
   workers_ = 1;
   worker_ = 0;
   if (links_ == nullptr || links_->workers() == 1) {
+    if (no_devices_ != nullptr) std::rethrow_exception(no_devices_);
     names_ = local_names();
     return;
   }
@@ -32,7 +35,11 @@ void World::meet() {
   worker_ = links_->worker();
   keep(make_control(timeout_), control_);
   std::vector<std::vector<JobDevice>> devices;
-  for (std::string& theirs : exchange(fmt::format("{}{}{}", describe(devices_), kNote, note_))) {
+  const auto mine = [&] {
+    if (no_devices_ != nullptr) std::rethrow_exception(no_devices_);
+    return fmt::format("{}{}{}", describe(devices_), kNote, note_);
+  };
+  for (std::string& theirs : gather(mine)) {
     const std::size_t end_of_devices = theirs.find(kNote);
     if (note_.empty()) note_ = theirs.substr(end_of_devices + 1);
     theirs.erase(end_of_devices);

@@ -90,11 +90,12 @@ Tensor Tensor::cast(DType dtype) const {
     return there;
   }
   Tensor result(dtype, shape_, buffer_->device());
+  const std::int64_t count = elements();
   dispatch(dtype_, [&](auto from) {
     dispatch(dtype, [&](auto to) {
       const auto* source = reinterpret_cast<const decltype(from)*>(raw());
       auto* target = reinterpret_cast<decltype(to)*>(result.raw());
-      for (std::int64_t i = 0; i < elements(); ++i) target[i] = convert<decltype(to)>(source[i]);
+      for (std::int64_t i = 0; i < count; ++i) target[i] = convert<decltype(to)>(source[i]);
     });
   });
   return result;

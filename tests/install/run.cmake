@@ -1,6 +1,6 @@
 # Installs the build into a separate prefix, configures examples/ against it as a user would, and
 # builds and runs every example. Called by ctest with -D SOURCE_DIR, BUILD_DIR, CXX, CXX_FLAGS and
-# BUILD_TYPE.
+# RELEASE_FLAGS.
 set(work ${BUILD_DIR}/install-test)
 file(REMOVE_RECURSE ${work})
 file(MAKE_DIRECTORY ${work}/run)
@@ -19,7 +19,8 @@ step(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${work}/prefix)
 file(COPY ${SOURCE_DIR}/examples DESTINATION ${work})
 step(${CMAKE_COMMAND} -S ${work}/examples -B ${work}/build -G Ninja
      -DCMAKE_PREFIX_PATH=${work}/prefix -DCMAKE_CXX_COMPILER=${CXX}
-     "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" -DCMAKE_BUILD_TYPE=${BUILD_TYPE}
+     "-DCMAKE_CXX_FLAGS=${CXX_FLAGS}" -DCMAKE_BUILD_TYPE=Release
+     "-DCMAKE_CXX_FLAGS_RELEASE=${RELEASE_FLAGS}"
      -DCMAKE_RUNTIME_OUTPUT_DIRECTORY=${work}/bin)
 step(${CMAKE_COMMAND} --build ${work}/build)
 

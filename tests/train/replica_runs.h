@@ -29,6 +29,22 @@ inline Strategy mirrored(int replicas, MirroredOptions options = {}) {
   return MirroredStrategy(options);
 }
 
+// The replicas of this process, by their numbers in the job; all of them where it is alone.
+inline std::vector<int> replicas_here(const Strategy& strategy) {
+  const World& world = *impl_of(strategy).world;
+  std::vector<int> numbers;
+  for (int local = 0; local < world.local_size(); ++local) numbers.push_back(world.rank(local));
+  return numbers;
+}
+
+// Of one value per replica of the job, those of the replicas here: what a custom loop gives to run
+// and gets from it are values of its own process's replicas, as in tf.distribute.
+inline PerReplica values_here(const Strategy& strategy, const std::vector<Tensor>& all) {
+  std::vector<Tensor> here;
+  for (const int r : replicas_here(strategy)) here.push_back(all[static_cast<std::size_t>(r)]);
+  return PerReplica(std::move(here));
+}
+
 struct Samples {
   Tensor x, y, weight;
 };

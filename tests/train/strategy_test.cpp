@@ -77,10 +77,10 @@ TEST(CustomLoop, NormsCountTheReplicasThatHaveSamplesEachForItself) {
     return Tensor::of(values, {count, 2});
   };
   const auto labels = [](std::int64_t count) { return Tensor(DType::I64, {count}); };
-  const PerReplica x(std::vector<Tensor>{rows({1, 2, 3, 4}), rows({})});
-  const PerReplica z(std::vector<Tensor>{rows({0, 1, 2, 1}), rows({3, 5})});
-  strategy.run(step, x, PerReplica(std::vector<Tensor>{labels(2), labels(0)}), z,
-               PerReplica(std::vector<Tensor>{labels(2), labels(1)}));
+  const PerReplica x = values_here(strategy, {rows({1, 2, 3, 4}), rows({})});
+  const PerReplica z = values_here(strategy, {rows({0, 1, 2, 1}), rows({3, 5})});
+  strategy.run(step, x, values_here(strategy, {labels(2), labels(0)}), z,
+               values_here(strategy, {labels(2), labels(1)}));
   const auto moving_mean = [](Model& model) {
     std::vector<float> mean;
     for (const VariableRef& variable : model.variables()) {
@@ -104,8 +104,8 @@ TEST(CustomLoop, FindsTheMemoryOfVariablesThatItUsesWithoutCallingTheModel) {
     return reduce_sum(square(context.graph().variable(kernel)));
   });
   const PerReplica norms = strategy.run(norm);
-  EXPECT_EQ(norms.at(0).item(), 0.0);
-  EXPECT_EQ(norms.at(1).item(), 0.0);
+  EXPECT_EQ(norms.values().size(), replicas_here(strategy).size());
+  for (const Tensor& value : norms.values()) EXPECT_EQ(value.item(), 0.0);
 }
 
 // The second replica fails at the end of its backward pass, when updates of early buckets may
@@ -129,7 +129,7 @@ TEST(CustomLoop, AfterAnErrorInTheBackwardPassAllReplicasAreEqualAgain) {
     const Tensor second = Tensor::of(std::vector<std::int32_t>{index}, {1});
     for (auto& [x, y] :
          strategy.distribute(Dataset::from_tensor_slices({samples.x, samples.y}).batch(16))) {
-      strategy.run(step, x, y, PerReplica(std::vector{good, second}));
+      strategy.run(step, x, y, values_here(strategy, {good, second}));
     }
   };
   run(2);
@@ -152,15 +152,17 @@ TEST(ReplicaContext, KnowsTheReplicaAndAddsUp) {
     const Value mean = context.all_reduce(ReduceOp::Mean, id);
     return std::vector<Value>{id, sum, mean, x};
   });
-  const PerReplica x(std::vector<Tensor>{Tensor::of(std::vector<float>{1, 2}, {2}),
-                                         Tensor::of(std::vector<float>{3, 4}, {2}),
-                                         Tensor::of(std::vector<float>{5}, {1})});
+  const PerReplica x = values_here(strategy, {Tensor::of(std::vector<float>{1, 2}, {2}),
+                                              Tensor::of(std::vector<float>{3, 4}, {2}),
+                                              Tensor::of(std::vector<float>{5}, {1})});
   const std::vector<PerReplica> results = strategy.run_all(step, {x});
   ASSERT_EQ(results.size(), 4u);
-  for (int r = 0; r < 3; ++r) {
-    EXPECT_EQ(results[0].at(r).item(), r);
-    EXPECT_EQ(results[1].at(r).item(), 1 + 2 + 3 + 4 + 5 + 0 + 1 + 2);
-    EXPECT_EQ(results[2].at(r).item(), 1);
+  const std::vector<int> here = replicas_here(strategy);
+  ASSERT_EQ(results[0].values().size(), here.size());
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    EXPECT_EQ(results[0].values()[i].item(), here[i]);
+    EXPECT_EQ(results[1].values()[i].item(), 1 + 2 + 3 + 4 + 5 + 0 + 1 + 2);
+    EXPECT_EQ(results[2].values()[i].item(), 1);
   }
   EXPECT_EQ(strategy.gather(results[3]).shape(), Shape{5});
   EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Sum, results[0])), 3);
@@ -169,13 +171,13 @@ TEST(ReplicaContext, KnowsTheReplicaAndAddsUp) {
 
 TEST(Reduce, OverAxisZeroDividesByTheTrueNumberOfElements) {
   const Strategy strategy = mirrored(2);
-  const PerReplica uneven(std::vector<Tensor>{Tensor::of(std::vector<float>{1, 2, 3, 4}, {4}),
-                                              Tensor::of(std::vector<float>{10, 10}, {2})});
+  const PerReplica uneven = values_here(strategy, {Tensor::of(std::vector<float>{1, 2, 3, 4}, {4}),
+                                                   Tensor::of(std::vector<float>{10, 10}, {2})});
   EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Mean, uneven, {.axis = 0})), 5);
   EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Sum, uneven, {.axis = 0})), 30);
   EXPECT_THROW(strategy.reduce(ReduceOp::Mean, uneven), UsageError);
-  const PerReplica with_empty(
-      std::vector<Tensor>{Tensor::of(std::vector<float>{2, 4}, {2}), Tensor(DType::F32, {0})});
+  const PerReplica with_empty =
+      values_here(strategy, {Tensor::of(std::vector<float>{2, 4}, {2}), Tensor(DType::F32, {0})});
   EXPECT_EQ(static_cast<double>(strategy.reduce(ReduceOp::Mean, with_empty, {.axis = 0})), 3);
 }
 
@@ -188,10 +190,13 @@ TEST(CustomLoop, FunctionsOfOneStrategyShareTheirVariables) {
   Function add = strategy.function([&](Value x) { assign(count, x.graph().variable(count) + x); });
   Function read = strategy.function(
       [&](const ReplicaContext& context) { return context.graph().variable(count) * 1.0; });
-  strategy.run(add, PerReplica(std::vector{Tensor::scalar(1.0f), Tensor::scalar(2.0f)}));
+  strategy.run(add, values_here(strategy, {Tensor::scalar(1.0f), Tensor::scalar(2.0f)}));
   const PerReplica counted = strategy.run(read);
-  EXPECT_EQ(counted.at(0).item(), 1.0);
-  EXPECT_EQ(counted.at(1).item(), 2.0);
+  const std::vector<int> here = replicas_here(strategy);
+  ASSERT_EQ(counted.values().size(), here.size());
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    EXPECT_EQ(counted.values()[i].item(), here[i] + 1.0);
+  }
 }
 
 TEST(CustomLoop, AverageLossesOfTheReplicasAddUpToTheMean) {
@@ -207,9 +212,11 @@ TEST(Distribute, SplitsAsTfDistributeDoes) {
   const Strategy strategy = mirrored(3);
   const Tensor x = Tensor::of(std::vector<std::int32_t>{0, 1, 2, 3}, {4});
   for (auto& [values] : strategy.distribute<1>(Dataset::from_tensor_slices({x}).batch(4))) {
-    EXPECT_EQ(values.at(0).elements(), 2);
-    EXPECT_EQ(values.at(1).elements(), 2);
-    EXPECT_EQ(values.at(2).elements(), 0);
+    const std::vector<int> here = replicas_here(strategy);
+    ASSERT_EQ(values.values().size(), here.size());
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      EXPECT_EQ(values.values()[i].elements(), here[i] < 2 ? 2 : 0) << "replica " << here[i];
+    }
     EXPECT_EQ(strategy.gather(values).values<std::int32_t>()[3], 3);
   }
 }
@@ -218,19 +225,28 @@ TEST(Distribute, FromAFunctionDealsOutBatchesAsTheyAre) {
   const Strategy strategy = mirrored(2);
   const Tensor x = Tensor::of(std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6}, {7});
   std::vector<std::vector<std::int32_t>> seen;
+  const std::vector<std::vector<std::int32_t>> dealt{{0, 1, 2}, {3, 4, 5}, {6}, {}};
+  std::vector<std::vector<std::int32_t>> expected;
   const auto batches = [&](const InputContext& context) {
     EXPECT_EQ(context.num_replicas_in_sync, 2);
     EXPECT_EQ(context.per_replica_batch_size(6), 3);
     EXPECT_THROW(context.per_replica_batch_size(7), UsageError);
-    return Dataset::from_tensor_slices({x}).batch(3);
+    // A worker reads batches of its own.
+    return Dataset::from_tensor_slices({x}).batch(3).shard(context.num_input_pipelines,
+                                                           context.input_pipeline_id);
   };
+  std::size_t step = 0;
   for (auto& [values] : strategy.distribute_from_function<1>(batches)) {
-    for (int r = 0; r < 2; ++r) {
-      const auto part = values.at(r).values<std::int32_t>();
+    for (const Tensor& value : values.values()) {
+      const auto part = value.values<std::int32_t>();
       seen.emplace_back(part.begin(), part.end());
     }
+    for (const int r : replicas_here(strategy)) {
+      expected.push_back(dealt.at(2 * step + static_cast<std::size_t>(r)));
+    }
+    ++step;
   }
-  const std::vector<std::vector<std::int32_t>> expected{{0, 1, 2}, {3, 4, 5}, {6}, {}};
+  EXPECT_EQ(step, 2u);
   EXPECT_EQ(seen, expected);
 }
 

@@ -30,8 +30,8 @@ class TestWorker {
 
   int process() const { return process_; }
   const std::string& gpu() const { return gpu_; }  // empty: it has CPUs
-  // Of `replicas`, the first ones are on the first worker, as evenly as they go. With GPUs every
-  // worker has one replica, whatever is asked for.
+  // Of `replicas`, the first ones are on the first worker, as evenly as they go; unless `options`
+  // name the devices of this one. With GPUs every worker has one replica, whatever is asked for.
   Strategy strategy(int replicas, const MirroredOptions& options) const {
     const int begin = replicas * process_ / processes_;
     const int end = replicas * (process_ + 1) / processes_;
@@ -44,6 +44,8 @@ class TestWorker {
                        .membership = members_};
     if (!gpu_.empty()) {
       world.devices = {gpu_};
+    } else if (!options.devices.empty()) {
+      world.devices = options.devices;
     } else {
       for (int r = begin; r < end; ++r) world.devices.push_back("cpu:" + std::to_string(r));
     }
