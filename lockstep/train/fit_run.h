@@ -21,6 +21,7 @@ class FitRun {
   ~FitRun() {
     impl_.progress = nullptr;
     impl_.attribution = nullptr;
+    impl_.last_snapshot = nullptr;
   }
   FitRun(const FitRun&) = delete;
   FitRun& operator=(const FitRun&) = delete;

@@ -148,7 +148,7 @@ void ControlClient::report_failure(const Failure& failure) {
 }
 bool ControlClient::commit(const std::string& key, std::string_view value) {
   try {
-    impl_->set("commit/" + key, value);
+    impl_->set(std::string(kCommitPrefix) + key, value);
     return true;
   } catch (const CommError&) {  // refused, or cut off from the server, which has noticed it, too
     return false;
