@@ -124,6 +124,7 @@ Snapshot ModelImpl::take_snapshot(const SaveOptions& how, std::vector<VariableIm
 }
 
 void ModelImpl::finish_writing() {
+  if (last_snapshot == nullptr) return;  // on all workers alike
   const PhaseScope checkpoint(session().phases(), Phase::Checkpoint);
   const ActivityScope saving(session().world(), "saving");
   session().world().gather([this] {
