@@ -23,13 +23,13 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
+// The least disturbed one.
+double fastest(const std::vector<double>& values) {
+  return *std::ranges::min_element(values);
 }
 
 void run(const std::filesystem::path& folder, std::int64_t mebibytes) {
-  constexpr int kSaves = 7;
+  constexpr int kSaves = 12;
   constexpr std::int64_t kLayers = 4;
   // Adam has two values for each weight.
   const double weights = static_cast<double>(mebibytes << 20) / (3 * sizeof(float));
@@ -56,7 +56,7 @@ void run(const std::filesystem::path& folder, std::int64_t mebibytes) {
   const double size = static_cast<double>(std::filesystem::file_size(file)) / (1 << 20);
   std::filesystem::remove(file);
   fmt::print("{:.0f} MiB: training is held up {:.1f} ms, writing takes {:.1f} ms: {:.1f} %\n", size,
-             median(held) * 1e3, median(written) * 1e3, 100 * median(held) / median(written));
+             fastest(held) * 1e3, fastest(written) * 1e3, 100 * fastest(held) / fastest(written));
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <cstring>
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/cpu/memory.h"
+#include "lockstep/device/cpu/parallel.h"
 
 namespace lockstep {
 namespace {
@@ -30,7 +32,21 @@ Slice whole(const Variable& variable) {
   return {0, static_cast<std::size_t>(variable.shape.elements())};
 }
 
+Tensor row_major(DType dtype, const Shape& shape, const Layout& layout, const std::byte* source) {
+  Tensor value(dtype, shape);
+  const std::size_t size = size_of(dtype);
+  walk(shape, layout, size, [&](std::size_t plain, std::size_t place) {
+    std::memcpy(value.raw() + plain, source + place, size);
+  });
+  return value;
+}
+
 }  // namespace
+
+Tensor VariableImage::value() const {
+  if (layout.row_major()) return Tensor(dtype, shape.with(0, rows), memory, 0);
+  return row_major(dtype, shape, layout, memory->data()).rows(begin, rows);
+}
 
 std::size_t State::Slot::bytes() const {
   const std::size_t elements =
@@ -133,18 +149,41 @@ Tensor State::get(const Variable& variable) const {
           "[state] of variable {} only elements {} to {} of {} are on {}: gather it from all ranks",
           variable.name, slice(variable).begin, slice(variable).end, variable.shape.elements(),
           device_->name());
-  Tensor value(variable.dtype, variable.shape);
   const Layout& placed = layout(variable);
   if (placed.row_major()) {
+    Tensor value(variable.dtype, variable.shape);
     device_->copy(value.raw(), data(variable), value.bytes());
     return value;
   }
-  const std::vector<std::byte> source = image(variable);
-  const std::size_t size = size_of(variable.dtype);
-  walk(variable.shape, placed, size, [&](std::size_t plain, std::size_t place) {
-    std::memcpy(value.raw() + plain, source.data() + place, size);
+  return row_major(variable.dtype, variable.shape, placed, image(variable).data());
+}
+
+void State::copy_rows(const Variable& variable, std::int64_t begin, std::int64_t rows,
+                      VariableImage& image) const {
+  const Slot& found = slot(variable);
+  ensure(!found.sharded && variable.shape.rank() > 0, "the rows of {} are not here", variable.name);
+  image.dtype = variable.dtype;
+  image.shape = variable.shape;
+  image.layout = found.layout;
+  image.begin = begin;
+  image.rows = rows;
+  std::size_t bytes = found.bytes();
+  const std::byte* from = data(variable);
+  if (found.layout.row_major()) {
+    const std::size_t row = bytes / static_cast<std::size_t>(variable.shape[0]);
+    from += static_cast<std::size_t>(begin) * row;
+    bytes = static_cast<std::size_t>(rows) * row;
+  }
+  const bool direct = device_->shares_host_memory();
+  if (image.memory == nullptr || image.memory->bytes() != bytes) {
+    image.memory = direct ? host().allocate_unset(bytes) : device_->allocate_host(bytes);
+  }
+  std::byte* const to = image.memory->data();
+  if (!direct) return device_->copy(to, from, bytes);
+  constexpr std::int64_t kGrain = 1 << 20;
+  parallel_for(static_cast<std::int64_t>(bytes), kGrain, [&](std::int64_t first, std::int64_t end) {
+    std::memcpy(to + first, from + first, static_cast<std::size_t>(end - first));
   });
-  return value;
 }
 
 void State::set(const Variable& variable, const Tensor& value) {

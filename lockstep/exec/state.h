@@ -14,6 +14,20 @@
 
 namespace lockstep {
 
+// A copy on the host of some rows of a variable, as they are in its memory. Made quickly; its value
+// can be read later, by any thread.
+struct VariableImage {
+  DType dtype = DType::F32;
+  Shape shape;  // of the whole variable
+  Layout layout;
+  std::int64_t begin = 0;  // of the rows
+  std::int64_t rows = 0;
+  std::shared_ptr<Buffer> memory;  // those rows or, where the layout is not row-major, all
+
+  // The rows, row-major; they share the memory where that is row-major, too.
+  Tensor value() const;
+};
+
 class State {
  public:
   State(Device& device, std::uint64_t seed) : State(std::make_shared<RankMemory>(device), seed) {}
@@ -48,6 +62,10 @@ class State {
   std::vector<VariableRef> variables() const { return order_; }
   std::size_t bytes() const;
   std::size_t bytes(const Variable& variable) const;  // of one, in its layout
+  // Copies rows of a variable that has some and is whole here. The image's memory is used again
+  // where it has the size; nobody may be using it.
+  void copy_rows(const Variable& variable, std::int64_t begin, std::int64_t rows,
+                 VariableImage& image) const;
   // A copy of its memory as it is, including padding.
   std::vector<std::byte> image(const Variable& variable) const;
   Device& device() const { return *device_; }

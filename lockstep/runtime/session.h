@@ -63,6 +63,11 @@ class Session {
   bool has(const Variable& variable) const { return states_.front()->has(variable); }
   // Whether get() is collective: it adds the variable, or asks the other workers for their parts.
   bool asks_others(const Variable& variable) const;
+  // A copy of some rows of a variable for which get() asks nobody: State::copy_rows.
+  void copy_rows(const Variable& variable, std::int64_t begin, std::int64_t rows,
+                 VariableImage& image) const {
+    states_.front()->copy_rows(variable, begin, rows, image);
+  }
   // Takes over values that another session has.
   void take(Session& other, std::span<const VariableRef> variables);
   // InternalError, naming the variable and the ranks, where a mirrored variable does not have the

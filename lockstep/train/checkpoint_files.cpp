@@ -164,11 +164,35 @@ void publish(const World& world, const Metadata& metadata, const Commit& commit,
   if (place.on_committed) place.on_committed();
 }
 
-bool all_finite(const Snapshot& snapshot) {
-  TensorFile own;
-  own.tensors = snapshot.contents.tensors;
-  for (const TensorSlice& slice : snapshot.slices) own.tensors[slice.name] = slice.value;
-  return first_not_finite(own).empty();
+// What one worker writes.
+struct OwnPart {
+  TensorFile contents;
+  std::vector<TensorSlice> slices;
+};
+
+OwnPart part_of(const Snapshot& snapshot) {
+  OwnPart part{.contents = snapshot.contents, .slices = {}};
+  for (std::size_t i = 0; i < snapshot.images.size(); ++i) {
+    const VariableImage& image = snapshot.images[i];
+    if (!snapshot.sliced) {
+      part.contents.tensors[snapshot.names[i]] = image.value();
+      continue;
+    }
+    std::vector<std::int64_t> begin(static_cast<std::size_t>(image.shape.rank()), 0);
+    begin.front() = image.begin;
+    part.slices.push_back({.name = snapshot.names[i],
+                           .whole = image.shape,
+                           .begin = std::move(begin),
+                           .value = image.value()});
+  }
+  return part;
+}
+
+bool all_finite(const OwnPart& part) {
+  TensorFile all;
+  all.tensors = part.contents.tensors;
+  for (const TensorSlice& slice : part.slices) all.tensors[slice.name] = slice.value;
+  return first_not_finite(all).empty();
 }
 
 // What the workers agree on before they write slices.
@@ -178,11 +202,11 @@ struct SlicePlan {
   std::int64_t save = 0;
 };
 
-SlicePlan agree_on_slices(World& world, const Snapshot& snapshot, const CheckpointPlace& place) {
-  const std::uint64_t generation = number_in(snapshot.contents.metadata, "generation");
+SlicePlan agree_on_slices(World& world, const OwnPart& part, const CheckpointPlace& place) {
+  const std::uint64_t generation = number_in(part.contents.metadata, "generation");
   const fs::path other = not_finite_name(place.file);
   const std::vector<std::string> told = world.gather_in_background([&] {
-    const bool aside = place.keep_good && !all_finite(snapshot);
+    const bool aside = place.keep_good && !all_finite(part);
     json mine = {{"aside", aside}};
     if (world.chief())
       mine["saves"] = {next_save(place.file, generation), next_save(other, generation)};
@@ -212,15 +236,15 @@ std::vector<SliceFile> slices_of_all(const World& world, const SlicePlan& plan) 
   return files;
 }
 
-void write_in_slices(World& world, const Snapshot& snapshot, const CheckpointPlace& place) {
-  const SlicePlan plan = agree_on_slices(world, snapshot, place);
+void write_in_slices(World& world, const OwnPart& part, const CheckpointPlace& place) {
+  const SlicePlan plan = agree_on_slices(world, part, place);
   const auto file_of = [&](int worker) {
     return slice_file(plan.file, plan.save, worker, world.workers());
   };
   std::error_code ignored;
   try {
     world.gather_in_background([&] {
-      write_slices(file_of(world.worker()), snapshot.slices);
+      write_slices(file_of(world.worker()), part.slices);
       reach(place, "slices");
       return std::string();
     });
@@ -235,10 +259,10 @@ void write_in_slices(World& world, const Snapshot& snapshot, const CheckpointPla
     if (!world.chief()) return std::string();
     try {
       const std::vector<SliceFile> files = slices_of_all(world, plan);
-      publish(world, snapshot.contents.metadata,
+      publish(world, part.contents.metadata,
               {.file = plan.file,
                .aside = plan.aside,
-               .write = [&](const fs::path& name) { write_index(name, snapshot.contents, files); },
+               .write = [&](const fs::path& name) { write_index(name, part.contents, files); },
                .discard = discard},
               place);
     } catch (const CommError&) {
@@ -256,13 +280,14 @@ void write_in_slices(World& world, const Snapshot& snapshot, const CheckpointPla
 
 void write_checkpoint(World& world, const Snapshot& snapshot, const CheckpointPlace& place) {
   reach(place, "write");
-  if (snapshot.sliced) return write_in_slices(world, snapshot, place);
-  if (!world.chief()) return;
-  const bool aside = place.keep_good && !first_not_finite(snapshot.contents).empty();
-  publish(world, snapshot.contents.metadata,
+  if (!snapshot.sliced && !world.chief()) return;
+  const OwnPart part = part_of(snapshot);
+  if (snapshot.sliced) return write_in_slices(world, part, place);
+  const bool aside = place.keep_good && !all_finite(part);
+  publish(world, part.contents.metadata,
           {.file = aside ? not_finite_name(place.file) : place.file,
            .aside = aside,
-           .write = [&](const fs::path& name) { save_safetensors(name, snapshot.contents); }},
+           .write = [&](const fs::path& name) { save_safetensors(name, part.contents); }},
           place);
 }
 

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/exec/state.h"
 #include "lockstep/runtime/world.h"
 #include "lockstep/tensor/sliced_file.h"
 #include "lockstep/train/checkpoint.h"
@@ -24,9 +25,11 @@ namespace lockstep {
 
 // The state after one step, in memory of its own.
 struct Snapshot {
-  TensorFile contents;              // what the chief writes
-  std::vector<TensorSlice> slices;  // what this worker writes, where all do
-  bool sliced = false;              // whether all do
+  bool sliced = false;  // whether all workers write
+  TensorFile contents;  // what the chief writes, besides its parts
+  // Rows of variables that this worker writes, with the tensors' names.
+  std::vector<std::string> names;
+  std::vector<VariableImage> images;
 };
 
 struct CheckpointPlace {

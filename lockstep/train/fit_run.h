@@ -23,6 +23,7 @@ class FitRun {
     impl_.progress = nullptr;
     impl_.attribution = nullptr;
     impl_.stragglers = nullptr;
+    impl_.last_snapshot = nullptr;
   }
   FitRun(const FitRun&) = delete;
   FitRun& operator=(const FitRun&) = delete;

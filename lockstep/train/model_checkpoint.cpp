@@ -147,6 +147,10 @@ class ModelCheckpointCallback final : public Callback {
     impl.session().world().on_chief([&] {
       if (file.has_parent_path()) make_folder(file.parent_path());
     });
+    require(options_.latest.empty() ||
+                std::filesystem::path(options_.latest).parent_path() == file.parent_path(),
+            "[model checkpoint] {} and its other name {} must be in the same folder", file.string(),
+            options_.latest);
     CheckpointPlace place{.file = file,
                           .latest = options_.latest,
                           .keep_good = true,

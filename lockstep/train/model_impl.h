@@ -36,6 +36,8 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
   std::function<Progress()> progress;          // while fit runs
   std::function<Attribution()> attribution;    // while fit runs
   const StragglerWatch* stragglers = nullptr;  // while fit runs
+  // The snapshot that was written last, or is being written: its memory is used for the next one.
+  std::shared_ptr<Snapshot> last_snapshot;
   CheckpointWriter writer;
   std::function<void(std::string_view)> on_write_stage;  // for tests: CheckpointPlace::on_stage
 
@@ -85,8 +87,9 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
     Writers writers = Writers::Chief;
   };
   void save(const CheckpointPlace& place, const SaveOptions& options);
-  // A copy of the state after the last step; of this worker's part, if all write.
-  Snapshot take_snapshot(const SaveOptions& options);
+  // A copy of the state after the last step; of this worker's part, if all write. `spare`: images
+  // whose memory may be used again.
+  Snapshot take_snapshot(const SaveOptions& options, std::vector<VariableImage> spare);
   // Waits for the write in flight. An error of it on any worker is thrown on all.
   void finish_writing();
   // Checks the whole file before it sets anything. Returns the progress if the file was written

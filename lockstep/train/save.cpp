@@ -88,7 +88,7 @@ std::optional<Progress> ModelImpl::apply(const TensorFile& contents,
   return where;
 }
 
-Snapshot ModelImpl::take_snapshot(const SaveOptions& how) {
+Snapshot ModelImpl::take_snapshot(const SaveOptions& how, std::vector<VariableImage> spare) {
   const World& world = session().world();
   std::optional<Progress> where;
   if (!how.weights_only && progress) where = progress();
@@ -101,32 +101,32 @@ Snapshot ModelImpl::take_snapshot(const SaveOptions& how) {
   if (where) write_progress(*where, snapshot.contents);
   NamedVariables alike;  // variables that every worker has
   for (const auto& [name, variable] : variables) {
-    if (session().asks_others(*variable) || variable->shape.rank() == 0) {
+    const bool has_rows = variable->shape.rank() > 0 && variable->shape.elements() > 0;
+    if (session().asks_others(*variable) || !has_rows) {
       snapshot.contents.tensors[name] = session().get(variable);
     } else {
       alike.emplace_back(name, variable);
     }
   }
+  if (!snapshot.sliced && !world.chief()) return snapshot;
   const std::vector<RowRange> rows = rows_of_writer(alike, snapshot.sliced ? world.worker() : 0,
                                                     snapshot.sliced ? world.workers() : 1);
   for (std::size_t i = 0; i < alike.size(); ++i) {
-    const auto& [name, variable] = alike[i];
-    if (!snapshot.sliced || variable->shape.elements() == 0) {
-      if (world.chief()) snapshot.contents.tensors[name] = session().get(variable);
-    } else if (rows[i].count > 0) {
-      std::vector<std::int64_t> begin(static_cast<std::size_t>(variable->shape.rank()), 0);
-      begin.front() = rows[i].begin;
-      snapshot.slices.push_back(
-          {.name = name,
-           .whole = variable->shape,
-           .begin = std::move(begin),
-           .value = session().get(variable).rows(rows[i].begin, rows[i].count)});
-    }
+    if (rows[i].count == 0) continue;
+    const std::size_t n = snapshot.images.size();
+    VariableImage image;
+    if (n < spare.size()) image = std::move(spare[n]);
+    session().copy_rows(*alike[i].second, rows[i].begin, rows[i].count, image);
+    snapshot.names.push_back(alike[i].first);
+    snapshot.images.push_back(std::move(image));
   }
   return snapshot;
 }
 
 void ModelImpl::finish_writing() {
+  if (last_snapshot == nullptr) return;  // on all workers alike
+  const PhaseScope checkpoint(session().phases(), Phase::Checkpoint);
+  const ActivityScope saving(session().world(), "saving");
   session().world().gather([this] {
     writer.finish();
     return std::string();
@@ -139,12 +139,16 @@ void ModelImpl::save(const CheckpointPlace& place, const SaveOptions& how) {
   World& world = session().world();
   const ActivityScope saving(world, "saving");
   finish_writing();
-  auto snapshot = std::make_shared<const Snapshot>(take_snapshot(how));
+  std::vector<VariableImage> spare;
+  if (last_snapshot != nullptr) spare = std::move(last_snapshot->images);
+  last_snapshot = nullptr;
+  const auto snapshot = std::make_shared<Snapshot>(take_snapshot(how, std::move(spare)));
   if (snapshot->sliced) world.open_background();
-  auto write = [&world, snapshot = std::move(snapshot), place] {
-    write_checkpoint(world, *snapshot, place);
-  };
-  if (how.asynchronous) return writer.start(std::move(write));
+  const auto write = [&world, snapshot, place] { write_checkpoint(world, *snapshot, place); };
+  if (how.asynchronous) {
+    last_snapshot = snapshot;
+    return writer.start(write);
+  }
   world.gather([&] {
     write();
     return std::string();

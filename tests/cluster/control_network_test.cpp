@@ -214,7 +214,9 @@ TEST(ControlGenerations, ASmallerOneHasNewNumbersAndRefusesTheOld) {
   workers[0].store().set("address", "old");
   workers[1].report_failure({.rank = 1, .kind = FailureKind::Comm, .message = "first"});
   workers.failures(2).wait();
+  EXPECT_TRUE(workers[0].commit("checkpoint", "of a step before the failure"));
   server.new_generation({0, 2});
+  EXPECT_FALSE(workers[0].commit("checkpoint", "of an old chief"));
   expect_contains(error_of<CommError>([&] { workers[0].store().set("a", "b"); }),
                   {"\"a\"", "generation 1", "generation 2", "rejoin()"});
   on_threads(2, [&](int i) { workers[2 * i].rejoin(kHang); });
@@ -222,6 +224,7 @@ TEST(ControlGenerations, ASmallerOneHasNewNumbersAndRefusesTheOld) {
   EXPECT_EQ(workers[2].worker(), 1);
   EXPECT_EQ(workers[2].workers(), 2);
   EXPECT_EQ(workers[2].generation(), 2u);
+  EXPECT_TRUE(workers[0].commit("checkpoint", "of a member again"));
   error_of<CommError>([&] { workers[2].store().get("address", milliseconds(1)); });
   workers[0].store().set("address", "new");
   EXPECT_EQ(workers[2].store().get("address", kHang), "new");

@@ -31,7 +31,8 @@ void ControlState::reply_error(SessionId id, std::uint64_t call, const std::stri
 
 // Whether the call may go on; otherwise it has been answered.
 bool ControlState::check_call(SessionId id, const Session& session, std::uint64_t call,
-                              std::uint64_t generation, const std::string& what) {
+                              std::uint64_t generation, const std::string& what,
+                              bool after_failure) {
   if (generation != generation_ || !is_current(session)) {
     reply_error(id, call,
                 fmt::format("{} belongs to generation {}, but the job is in generation {}: call "
@@ -39,7 +40,7 @@ bool ControlState::check_call(SessionId id, const Session& session, std::uint64_
                             what, generation, generation_));
     return false;
   }
-  if (failure_) {
+  if (failure_ && !after_failure) {
     reply_error(id, call, what + ": " + failure_->message);
     return false;
   }
@@ -61,7 +62,8 @@ bool ControlState::check_call(SessionId id, const Session& session, std::uint64_
 void ControlState::set(SessionId id, const Session& session, const control::Set& request) {
   const std::string& key = request.key();
   const std::string what = fmt::format("[store] key \"{}\"", key);
-  if (!check_call(id, session, request.id(), request.generation(), what)) return;
+  const bool commits = key.starts_with(kCommitPrefix);
+  if (!check_call(id, session, request.id(), request.generation(), what, commits)) return;
   const auto present = values_.find(key);
   const std::size_t before = present == values_.end() ? 0 : present->second.size();
   const std::size_t after = stored_ - before + request.value().size();

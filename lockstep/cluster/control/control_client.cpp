@@ -154,7 +154,7 @@ bool ControlClient::goes_on() const {
 }
 bool ControlClient::commit(const std::string& key, std::string_view value) {
   try {
-    impl_->set("commit/" + key, value);
+    impl_->set(std::string(kCommitPrefix) + key, value);
     return true;
   } catch (const CommError&) {  // refused, or cut off from the server, which has noticed it, too
     return false;

@@ -26,6 +26,9 @@ namespace lockstep {
 inline constexpr std::size_t kMaxStoreValue = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxStoreBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kMaxStoreKeys = 100'000;
+// Keys that begin so can be set until the next generation begins, also after a failure: a
+// checkpoint from before it is still good.
+inline constexpr std::string_view kCommitPrefix = "commit/";
 inline constexpr std::size_t kMaxControlName = 1024;  // of keys, barriers, jobs, activities
 inline constexpr std::size_t kMaxControlMessage = 2 * kMaxStoreValue;
 
@@ -155,7 +158,7 @@ class ControlState {
 
   // control_calls.cpp: store, barriers, reports
   bool check_call(SessionId id, const Session& session, std::uint64_t call,
-                  std::uint64_t generation, const std::string& what);
+                  std::uint64_t generation, const std::string& what, bool after_failure = false);
   void set(SessionId id, const Session& session, const control::Set& request);
   void get(SessionId id, const Session& session, const control::Get& request, Time now);
   void barrier(SessionId id, const Session& session, const control::Barrier& request, Time now);
