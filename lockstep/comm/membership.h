@@ -54,6 +54,11 @@ class Membership {
   virtual OnFailure policy() const { return OnFailure::Stop; }
   // Whether the job goes on in a next generation after the failure that on_failure has told.
   virtual bool goes_on() const { return false; }
+  // How many workers wait to take part.
+  virtual int newcomers() const { return 0; }
+  // Begins a generation with them; the first worker calls it. All workers then hear of the end of
+  // this one, as of a failure of worker -1, and rejoin.
+  virtual void admit() {}
   // Waits for the next generation and is a member of it: all of the above is then about that one.
   // CommError after the timeout, or where it has no place for this worker.
   virtual void rejoin(std::chrono::milliseconds /*timeout*/) {

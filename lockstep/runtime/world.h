@@ -123,6 +123,9 @@ class World {
   bool goes_on_after(const std::exception_ptr& error);
   // The failure that ended the generation.
   std::string cause() const;
+  // Where workers wait to take part, begins a generation with them: this one ends as by a failure,
+  // after which the job goes on. Collective.
+  void admit_newcomers();
   // Meets the workers of the next generation, with new groups: numbers, names and communicators are
   // other ones. Nothing that was compiled for this world may be left. Collective.
   void renew();

@@ -123,6 +123,15 @@ std::string World::cause() const {
   return failure_ ? failure_->message : "";
 }
 
+void World::admit_newcomers() {
+  const bool some = chief() && membership_->newcomers() > 0;
+  if (exchange(some ? "some" : "none").front() == "none") return;
+  if (chief()) membership_->admit();
+  std::unique_lock lock(groups_mutex_);
+  failed_.wait_for(lock, kNotice, [&] { return failure_.has_value(); });
+  fail<CommError>("[world] {}", failure_ ? failure_->message : "newcomers were not admitted");
+}
+
 void World::renew() {
   std::shared_ptr<Group> control;
   std::shared_ptr<Group> background;

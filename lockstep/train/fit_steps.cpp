@@ -19,7 +19,6 @@ bool FitRun::run_steps() {
         survival_.keep(progress(), history_);
       }
       const std::optional<Turn> turn = next_turn();
-      survival_.confirm();
       if (!turn) break;
       finished = !turn->element;
       if (finished) break;

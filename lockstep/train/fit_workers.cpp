@@ -24,6 +24,7 @@ bool FitRun::asked_to_stop() {
         world, [this] { return StepVote{.stop = impl_.stopping, .interrupted = interrupted()}; });
     impl_.stopping = votes.any(&StepVote::stop);
     history_.interrupted = votes.any(&StepVote::interrupted);
+    return impl_.stopping || history_.interrupted;  // not asked again: a signal may have come since
   }
   return impl_.stopping || interrupted();
 }

@@ -62,6 +62,9 @@ void Survival::keep(const Progress& where, const History& history) {
   next_ = session.step + std::stoll(session.world().exchange(std::to_string(mine)).front());
   kept_step_ = session.step;
   kept_ns_ = now_ns();
+  // The exchange tells that all have this copy.
+  copies_.erase(copies_.begin(), copies_.end() - 1);
+  session.world().admit_newcomers();
 }
 
 std::int64_t Survival::next_interval(std::int64_t copy_ns) const {

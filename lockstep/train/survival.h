@@ -22,10 +22,9 @@ class Survival {
 
   // Whether a copy is due before the next step.
   bool due() const;
-  // Copies the state, of which `where` is the position. Collective.
+  // Copies the state, of which `where` is the position; then workers that came meanwhile may take
+  // part (World::admit_newcomers). Collective.
   void keep(const Progress& where, const History& history);
-  // All workers have the newest copy: the one before is dropped.
-  void confirm() { copies_.erase(copies_.begin(), copies_.end() - (copies_.empty() ? 0 : 1)); }
 
   // Where this fit begins: agrees with the other workers on a copy to go on from. Collective.
   // Returns false if there is none: nobody has begun yet.

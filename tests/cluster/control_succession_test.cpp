@@ -171,6 +171,36 @@ TEST_F(Succession, StepsBetweenFailuresKeepAJobGoing) {
   }
 }
 
+TEST_F(Succession, WorkersThatComeLaterAreAdmittedWhenTheChiefSaysSo) {
+  on_failure = OnFailure::Shrink;
+  form(2);
+  const Id newcomer = join(2);
+  EXPECT_TRUE(next(newcomer).has_welcome());
+  ToServer admit;
+  admit.mutable_admit()->set_generation(1);
+  send(members[1], admit);  // not the chief
+  EXPECT_EQ(state->generation(), 1u);
+  EXPECT_TRUE(inbox[newcomer].empty());
+  send(members[0], admit);
+  for (const Id id : members) {
+    const control::FailureNotice notice = failure_of(id);
+    EXPECT_TRUE(notice.goes_on());
+    EXPECT_EQ(notice.worker(), -1);
+    rejoin(id, 1);
+  }
+  EXPECT_EQ(place_of(members[0]).members_size(), 3);
+  EXPECT_EQ(place_of(newcomer).worker(), 2u);
+}
+
+TEST_F(Succession, NobodyIsAdmittedToAJobThatStopsAfterFailures) {
+  form(2);
+  join(2);
+  ToServer admit;
+  admit.mutable_admit()->set_generation(1);
+  send(members[0], admit);
+  EXPECT_EQ(state->generation(), 1u);
+}
+
 TEST_F(Succession, AMemberThatLeavesInsteadOfRejoiningEndsTheWaitOfTheOthers) {
   on_failure = OnFailure::Restart;
   form(3);

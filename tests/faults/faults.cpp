@@ -187,6 +187,51 @@ std::string Jobs::from_step(int workers, int left, std::int64_t step) {
   return known;
 }
 
+Outcome Jobs::run_with_newcomer() {
+  const std::filesystem::path folder = folder_ / "newcomer";
+  std::filesystem::create_directories(folder);
+  const std::string port = std::to_string(30000 + getpid() % 20000);
+  std::vector<std::unique_ptr<Process>> workers;
+  for (int w = 0; w < 3; ++w) {
+    workers.push_back(std::make_unique<Process>(
+        ProcessOptions{.command = {LOCKSTEP_BINARY_DIR "/bin/faults_worker", folder.string()},
+                       .environment = {{"RANK", std::to_string(w)},
+                                       {"WORLD_SIZE", w < 2 ? "2" : "3"},
+                                       {"MASTER_ADDR", "127.0.0.1"},
+                                       {"MASTER_PORT", port},
+                                       {"LOCKSTEP_ON_FAILURE", "shrink"},
+                                       {"OMP_WAIT_POLICY", "passive"},
+                                       {"FAULT", "0 newcomer 10 0"}},
+                       .folder = folder.string()}));
+    // The third one comes when the others train.
+    const Clock::time_point begin = Clock::now();
+    while (w == 1 && !std::filesystem::exists(folder / "fault") && Clock::now() - begin < kGuard) {
+      std::this_thread::yield();
+    }
+  }
+  Outcome outcome;
+  for (int w = 0; w < 3; ++w) {
+    const int code = workers[static_cast<std::size_t>(w)]->await_end(kGuard).value_or(-1);
+    const std::string text = contents_of(folder / fmt::format("result-{}.json", w));
+    if (code != 0 || text.empty()) {
+      outcome.wrong = fmt::format("worker {} ended with {}: {}", w, code,
+                                  workers[static_cast<std::size_t>(w)]->text());
+      return outcome;
+    }
+    const json read = json::parse(text);
+    if (read.at("workers") != 3) outcome.wrong = "the third worker takes no part";
+    for (const double once : read.at("visited_once")) {
+      if (once != kSamples) outcome.wrong = fmt::format("{} samples were visited once", once);
+    }
+    const std::string reference = from_step(2, 3, 12);  // the first copy after step 10
+    const std::string mine = essence(text);
+    if (mine.substr(0, mine.find(' ')) != reference.substr(0, reference.find(' '))) {
+      outcome.wrong = fmt::format("{} is not {}", mine, reference);
+    }
+  }
+  return outcome;
+}
+
 Outcome Jobs::run(const Case& what) {
   const std::filesystem::path folder = folder_ / fmt::format("job-{}", jobs_++);
   const Result result = launch(&what, what.workers, "", folder);

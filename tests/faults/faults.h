@@ -49,6 +49,8 @@ struct Outcome {
 class Jobs {
  public:
   Outcome run(const Case& what);
+  // Two workers, to which a third one comes while they train.
+  Outcome run_with_newcomer();
 
  private:
   struct Result {

@@ -21,6 +21,13 @@ TEST_P(AtRandomMoments, FaultsHaveTheOutcomeThatTheTableSays) {
   }
 }
 
+// It takes part from the next copy of the state on, as if three workers had begun there.
+TEST(Joining, AWorkerThatComesLaterTakesPartFromTheNextCopyOn) {
+  if (control_version().empty()) GTEST_SKIP() << "this build has no gRPC";
+  Jobs jobs;
+  EXPECT_EQ(jobs.run_with_newcomer().wrong, "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Faults, AtRandomMoments, ::testing::Range(0, 4));
 
 }  // namespace

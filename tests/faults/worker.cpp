@@ -30,6 +30,7 @@
 #include "lockstep/graph/ops/shape.h"
 #include "lockstep/lockstep.h"
 #include "lockstep/nn/metric_state.h"
+#include "lockstep/train/model_impl.h"
 #include "lockstep/train/multi_worker.h"
 #include "lockstep/train/strategy_impl.h"
 
@@ -84,6 +85,11 @@ class Failing final : public Callback {
     last_ = now;
     if (fault_.worker < 0 || model.step() != fault_.step) return;
     if (open(marker_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666) < 0) return;
+    if (fault_.kind == "newcomer") {  // waits for a worker that wants to take part
+      const Membership& members = *impl_of(model).session().world().membership();
+      while (members.newcomers() == 0) std::this_thread::yield();
+      return;
+    }
     if (fault_.kind == "error") fail<DataError>("the disk of this worker cannot be read");
     const auto moment = now + std::chrono::duration_cast<std::chrono::nanoseconds>(
                                   fault_.delay * std::min<std::chrono::duration<double>>(
@@ -132,13 +138,21 @@ void keep_to_one_core(int worker) {
 }
 
 void run(const std::filesystem::path& folder, const std::string& resume) {
-  const char* const seat = std::getenv("LOCKSTEP_WORKER");
+  const char* seat = std::getenv("LOCKSTEP_WORKER");
+  if (seat == nullptr) seat = std::getenv("RANK");
   keep_to_one_core(std::stoi(seat));
   Fault fault = fault_of_environment();
-  if (seat == nullptr || std::to_string(fault.worker) != seat) fault.worker = -1;
+  if (std::to_string(fault.worker) != seat) fault.worker = -1;
+  // GPUs, where there is one for all: NCCL takes them for those of several hosts.
+  setenv("NCCL_HOSTID", seat, 1);
+  setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  const bool share = std::getenv("SHARE_GPUS") != nullptr;
 
   std::ofstream(folder / fmt::format("pid-{}", seat)) << getpid();
-  MultiWorkerMirroredStrategy strategy({.heartbeat_timeout = std::chrono::milliseconds(500)});
+  MultiWorkerMirroredStrategy strategy(
+      {.devices = share ? std::vector<std::string>{"cuda:0"} : std::vector<std::string>{"cpu:0"},
+       .share_gpus = share,
+       .heartbeat_timeout = std::chrono::milliseconds(500)});
   Sequential model({Conv2D({.filters = 4, .kernel_size = 3}),
                     BatchNormalization({.synchronized = true}), Activation("relu"), Flatten(),
                     Dropout({.rate = 0.2}), Dense({.units = kSamples})});

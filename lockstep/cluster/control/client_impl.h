@@ -28,6 +28,7 @@ class ControlClient::Impl final : public Store {
   void barrier(const std::string& name, std::chrono::milliseconds timeout);
   void rejoin(std::chrono::milliseconds timeout);
   void leave();
+  void admit();
   void on_failure(std::function<void(const Failure&)> f);
   void report_failure(const Failure& failure);
   void announce(const std::string& activity);
@@ -47,6 +48,7 @@ class ControlClient::Impl final : public Store {
   ClockOffset clock;
   OnFailure policy = OnFailure::Stop;
   bool goes_on = false;  // after the failure
+  int newcomers = 0;
 
  private:
   void join();

@@ -163,6 +163,7 @@ void ControlClient::Impl::received(const control::ToWorker& message) {
       break;
     case Body::kHeartbeat:
       note_clock(message.heartbeat(), now);
+      newcomers = static_cast<int>(message.heartbeat().newcomers());
       break;
     case Body::kReply: {
       const auto call = calls_.find(message.reply().id());
@@ -238,6 +239,7 @@ void ControlClient::Impl::become_member(const control::Members& message) {
     members.push_back({.identity = shown(member.identity()), .address = shown(member.address())});
   }
   failure_.reset();
+  newcomers = 0;
   goes_on = false;
   told_ = false;
   step_ = 0;

@@ -105,6 +105,14 @@ void ControlClient::Impl::report_failure(const Failure& failure) {
   stream_->send(std::move(message));
 }
 
+void ControlClient::Impl::admit() {
+  const std::lock_guard lock(mutex_);
+  if (over_ || left_) return;
+  control::ToServer message;
+  message.mutable_admit()->set_generation(generation);
+  stream_->send(std::move(message));
+}
+
 void ControlClient::Impl::leave() {
   std::unique_lock lock(mutex_);
   if (left_) return;
@@ -148,6 +156,12 @@ void ControlClient::report_failure(const Failure& failure) {
 }
 OnFailure ControlClient::policy() const {
   return impl_->read([](const Impl& impl) { return impl.policy; });
+}
+int ControlClient::newcomers() const {
+  return impl_->read([](const Impl& impl) { return impl.newcomers; });
+}
+void ControlClient::admit() {
+  impl_->admit();
 }
 bool ControlClient::goes_on() const {
   return impl_->read([](const Impl& impl) { return impl.goes_on; });

@@ -61,6 +61,8 @@ class ControlClient final : public Membership {
   void report_failure(const Failure& failure) override;
   OnFailure policy() const override;
   bool goes_on() const override;
+  int newcomers() const override;
+  void admit() override;
   void rejoin(std::chrono::milliseconds timeout) override;
   // The server answers for the generation that this worker is in. It keeps no record.
   bool commit(const std::string& key, std::string_view value) override;

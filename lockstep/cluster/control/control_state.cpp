@@ -93,6 +93,8 @@ void ControlState::dispatch(SessionId id, Session& session, const control::ToSer
       return rejoin(id, session, message.rejoin(), now);
     case Body::kLeave:
       return leave(id, session);
+    case Body::kAdmit:
+      return admit(session, message.admit(), now);
     case Body::BODY_NOT_SET:
       return refuse(id, FailureKind::Comm, "an empty message");
   }

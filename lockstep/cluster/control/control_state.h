@@ -152,6 +152,9 @@ class ControlState {
   void lost_while_forming(bool had_place);
   void left_while_forming(const std::string& who);
   std::vector<int> successors() const;
+  // Workers that came while a generation was running.
+  std::size_t newcomers() const;
+  void admit(const Session& session, const control::Admit& request, Time now);
   // Begins the generation that a failure calls for.
   void advance(Time now);
   std::string name_of(const Session& session) const;

@@ -69,6 +69,21 @@ std::vector<int> ControlState::successors() const {
   return members;
 }
 
+std::size_t ControlState::newcomers() const {
+  return static_cast<std::size_t>(std::ranges::count_if(sessions_, [](const auto& each) {
+    return each.second.stage == Stage::Joined && each.second.for_next;
+  }));
+}
+
+void ControlState::admit(const Session& session, const control::Admit& request, Time now) {
+  if (!is_current(session) || request.generation() != generation_ || session.worker != 0) return;
+  if (failure_ || newcomers() == 0 || options_.on_failure == OnFailure::Stop) return;
+  std::vector<int> members;
+  for (std::size_t i = 0; i < places_.size(); ++i) members.push_back(static_cast<int>(i));
+  members.resize(members.size() + newcomers(), -1);
+  begin_generation(members, now);
+}
+
 void ControlState::advance(Time now) {
   while (std::exchange(next_is_due_, false)) {
     const std::vector<int> members = successors();

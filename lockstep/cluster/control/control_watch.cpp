@@ -35,6 +35,7 @@ void ControlState::heartbeat(SessionId id, Session& session, const control::Hear
   session.messages = beat.messages();
   session.activity = activity;
   control::HeartbeatReply& reply = *send(id).mutable_heartbeat();
+  reply.set_newcomers(static_cast<std::uint32_t>(newcomers()));
   reply.set_sent_ns(beat.sent_ns());
   reply.set_server_ns(
       std::chrono::duration_cast<std::chrono::nanoseconds>(now.time_since_epoch()).count());

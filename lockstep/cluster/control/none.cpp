@@ -87,6 +87,12 @@ void ControlClient::progress(std::uint64_t, bool) {
 OnFailure ControlClient::policy() const {
   fail_without_grpc();
 }
+int ControlClient::newcomers() const {
+  fail_without_grpc();
+}
+void ControlClient::admit() {
+  fail_without_grpc();
+}
 bool ControlClient::goes_on() const {
   fail_without_grpc();
 }

@@ -389,8 +389,8 @@ void Job::heard(const ControlReport& report) {
         if (other->seat().worker != report.worker) other->hold_back_errors();
       }
     } else if (first && report.running) {
-      failed_first(known ? report.worker : -1, fmt::format("{}: {}", who, report.message), 1);
       if (known) workers_[number]->kill();  // it would not hear anything else
+      failed_first(known ? report.worker : -1, fmt::format("{}: {}", who, report.message), 1);
     }
   }
   if (!known || part.joined || !part.undecided) return;
