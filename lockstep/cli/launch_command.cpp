@@ -119,7 +119,9 @@ std::vector<std::string> words_of(const std::string& text) {
 launch::ControlReport report_of(const ControlEvent& event) {
   using Kind = launch::ControlReport::Kind;
   const bool joined = event.kind == ControlEventKind::Joined;
-  const bool left = event.kind == ControlEventKind::Left;
+  // One that was no member yet may come again.
+  const bool lost = event.kind == ControlEventKind::Lost && !event.goes_on;
+  const bool left = event.kind == ControlEventKind::Left || lost;
   return {.kind = joined ? Kind::Joined
                   : left ? Kind::Left
                          : Kind::Failed,
@@ -212,6 +214,7 @@ launch::LaunchOptions launch_options(const LaunchFlags& flags) {
           .bind = flags.bind,
           .ports = ports_of(flags),
           .grace = duration_of("--grace", flags.grace),
+          .outlived = !flags.rendezvous.empty(),
           .on_failure = flags.on_failure == "restart"  ? OnFailure::Restart
                         : flags.on_failure == "shrink" ? OnFailure::Shrink
                                                        : OnFailure::Stop,

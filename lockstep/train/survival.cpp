@@ -1,8 +1,12 @@
 #include "lockstep/train/survival.h"
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "lockstep/base/error.h"
 

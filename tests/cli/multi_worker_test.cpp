@@ -11,6 +11,7 @@
 
 #include "cluster/certificates.h"
 #include "lockstep/cluster/control/control_server.h"
+#include "sanitized.h"
 #include "temporary_folder.h"
 
 namespace lockstep {
@@ -182,6 +183,22 @@ TEST_F(MultiWorker, MeetingAtAnEtcdGivesTheLossesOfOne) {
                                       " --json several.json; code=$?; kill %1; exit $code");
   ASSERT_EQ(ran.code, 0) << ran.text;
   expect_same(losses_of(json_in(folder_ / "several.json")), one);
+}
+
+// Many more than there are cores: whoever waits leaves them to the others.
+TEST_F(MultiWorker, SixtyFourGiveTheLossesOfOne) {
+#ifdef LOCKSTEP_SANITIZED
+  GTEST_SKIP() << "so many sanitized processes need more memory than a small machine has";
+#endif
+  const std::string train =
+      kProgram + " train --model mlp --data synthetic --global-batch 128 --steps 20 --epochs 1";
+  const Ran one = run_in(folder_, train + " --json one.json");
+  ASSERT_EQ(one.code, 0) << one.text;
+  const Ran many = run_in(
+      folder_, kProgram + " launch --workers 64 -- " + train + " --json many.json --run-dir many");
+  ASSERT_EQ(many.code, 0) << many.text;
+  EXPECT_EQ(json_in(folder_ / "many.json").at("replicas"), 64);
+  expect_same(losses_of(json_in(folder_ / "many.json")), losses_of(json_in(folder_ / "one.json")));
 }
 
 // The chief's run is like one worker's: one folder, one record, one checkpoint.

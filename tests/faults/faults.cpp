@@ -13,6 +13,8 @@
 #include <random>
 #include <thread>
 
+#include "sanitized.h"
+
 namespace lockstep::faults {
 namespace {
 
@@ -21,12 +23,23 @@ using nlohmann::json;
 
 // A job that takes longer hangs.
 constexpr std::chrono::seconds kGuard(60);
+constexpr const char* kFaketime = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 constexpr int kSteps = 30;
 constexpr int kSamples = 54;
 
 std::string contents_of(const std::filesystem::path& file) {
   std::ifstream stream(file);
   return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// Of the workers that have ended well.
+std::vector<std::string> results_in(const std::filesystem::path& folder, int workers) {
+  std::vector<std::string> results;
+  for (int w = 0; w < workers; ++w) {
+    std::string text = contents_of(folder / fmt::format("result-{}.json", w));
+    if (!text.empty()) results.push_back(std::move(text));
+  }
+  return results;
 }
 
 double seconds_since(Clock::time_point begin) {
@@ -52,8 +65,13 @@ std::string essence(const std::string& result) {
   return read.at("weights").dump() + " " + read.at("losses").dump();
 }
 
+bool disturbs(const Case& what) {
+  if (what.kind == Kind::Launcher) return !what.etcd;
+  return what.kind != Kind::Pause && what.kind != Kind::Clock;
+}
+
 bool stops(const Case& what) {
-  return what.policy == "stop" && what.kind != Kind::Pause;
+  return what.policy == "stop" && disturbs(what);
 }
 
 }  // namespace
@@ -70,6 +88,10 @@ std::string name_of(Kind kind) {
       return "error";
     case Kind::Launcher:
       return "launcher";
+    case Kind::Clock:
+      return "clock";
+    case Kind::Disk:
+      return "disk";
   }
   return "";
 }
@@ -83,13 +105,21 @@ bool has_etcd() {
   return access("/usr/bin/etcd", X_OK) == 0;
 }
 
+bool has_faketime() {
+#ifdef LOCKSTEP_SANITIZED
+  return false;  // both want to be loaded first
+#else
+  return access(kFaketime, R_OK) == 0;
+#endif
+}
+
 Case case_of(std::uint64_t seed, bool with_etcd) {
   std::mt19937_64 random(seed);
   const auto pick = [&](int count) {
     return static_cast<int>(random() % static_cast<unsigned>(count));
   };
   Case what;
-  what.kind = kKinds[pick(5)];
+  what.kind = kKinds[pick(7)];
   // What kills matters most.
   if (pick(3) == 0) what.kind = Kind::Kill;
   const char* const policies[] = {"restart", "restart", "shrink", "shrink", "stop"};
@@ -100,13 +130,19 @@ Case case_of(std::uint64_t seed, bool with_etcd) {
   what.delay = static_cast<double>(pick(1000)) / 500;
   what.etcd = pick(3) == 0 && with_etcd;
   // A launcher that does not serve the members sees processes end, and nothing else.
-  if (what.etcd && what.kind != Kind::Pause) what.kind = Kind::Kill;
+  if (what.etcd && (what.kind == Kind::Stop || what.kind == Kind::Error)) what.kind = Kind::Kill;
+  if (what.kind == Kind::Clock && !has_faketime()) what.kind = Kind::Pause;
+  if (what.kind == Kind::Disk) {
+    what.worker = 0;                           // who writes
+    what.step = 5 + what.step % (kSteps - 8);  // after the first checkpoint, before the last
+  }
   return what;
 }
 
 std::string expected(const Case& what) {
-  if (what.kind == Kind::Launcher) return "all workers end";
-  if (what.kind == Kind::Pause) return "nothing: the weights of an undisturbed run";
+  if (what.kind == Kind::Launcher && !what.etcd) return "all workers end";
+  if (!disturbs(what)) return "nothing: the weights of an undisturbed run";
+  if (what.kind == Kind::Disk) return "all workers end; the checkpoint before is whole";
   if (stops(what)) return "the job ends with an error that names the worker";
   return what.policy == "restart"
              ? "goes on, with the weights of an undisturbed run"
@@ -124,6 +160,14 @@ Jobs::Result Jobs::launch(const Case* what, int workers, const std::string& resu
     environment["FAULT"] =
         fmt::format("{} {} {} {}", what->worker, name_of(what->kind), what->step, what->delay);
   }
+  if (what != nullptr && what->kind == Kind::Clock) {
+    const std::string clock = (folder / "clock").string();
+    std::ofstream(clock) << "+0\n";
+    environment.insert({{"LD_PRELOAD", kFaketime},
+                        {"FAKETIME_TIMESTAMP_FILE", clock},
+                        {"FAKETIME_NO_CACHE", "1"},
+                        {"FAKETIME_DONT_FAKE_MONOTONIC", "1"}});
+  }
   const Clock::time_point begin = Clock::now();
   std::vector<std::string> command = {LOCKSTEP_BINARY_DIR "/bin/lockstep", "launch"};
   const auto add = [&](std::initializer_list<std::string> words) {
@@ -139,10 +183,7 @@ Jobs::Result Jobs::launch(const Case* what, int workers, const std::string& resu
   Process job({.command = command, .environment = environment, .folder = folder.string()});
   Result result{.code = job.await_end(kGuard).value_or(-1), .text = job.text()};
   result.seconds = seconds_since(begin);
-  for (int w = 0; w < workers; ++w) {
-    std::string text = contents_of(folder / fmt::format("result-{}.json", w));
-    if (!text.empty()) result.results.push_back(std::move(text));
-  }
+  result.results = results_in(folder, workers);
   return result;
 }
 
@@ -185,6 +226,29 @@ std::string Jobs::from_step(int workers, int left, std::int64_t step) {
   known = result.code == 0 && !result.results.empty() ? essence(result.results.front())
                                                       : "no run from there: " + result.text;
   return known;
+}
+
+// All workers have ended with an error, nothing half-written is left, and the newest checkpoint
+// leads to the weights of an undisturbed run.
+Outcome Jobs::after_full_disk(const Case& what, const Result& result,
+                              const std::filesystem::path& folder, Outcome outcome) {
+  int newest = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find(".tmp") != std::string::npos) outcome.wrong = name + " is left over";
+    if (name.starts_with("at-")) newest = std::max(newest, std::stoi(name.substr(3)));
+  }
+  if (result.code == 0 || !result.results.empty()) outcome.wrong = "the job did not end";
+  if (result.text.find("at-") == std::string::npos) outcome.wrong = "the file was not named";
+  const std::filesystem::path file = folder / fmt::format("at-{}.safetensors", newest);
+  const Result rest = launch(nullptr, what.workers, file.string(), folder / "rest");
+  const std::string reference = undisturbed(what.workers);
+  const std::string mine = rest.results.empty() ? rest.text : essence(rest.results.front());
+  if (mine.substr(0, mine.find(' ')) != reference.substr(0, reference.find(' '))) {
+    outcome.wrong = fmt::format("from {}: {} is not {}", file.string(), mine, reference);
+  }
+  if (!outcome.wrong.empty()) outcome.wrong += "; the job printed:\n" + result.text;
+  return outcome;
 }
 
 Outcome Jobs::run_with_newcomer() {
@@ -234,7 +298,7 @@ Outcome Jobs::run_with_newcomer() {
 
 Outcome Jobs::run(const Case& what) {
   const std::filesystem::path folder = folder_ / fmt::format("job-{}", jobs_++);
-  const Result result = launch(&what, what.workers, "", folder);
+  Result result = launch(&what, what.workers, "", folder);
   Outcome outcome{.seconds = result.seconds};
   const auto wrong = [&](const std::string& how) {
     outcome.wrong = fmt::format("{}; the launcher ended with {} and printed:\n{}", how, result.code,
@@ -243,18 +307,23 @@ Outcome Jobs::run(const Case& what) {
   };
   if (!std::filesystem::exists(folder / "fault")) return wrong("there was no fault");
   if (!all_ended(folder, what.workers)) return wrong("a worker is left over");
-  if (what.kind == Kind::Launcher) {
+  if (what.kind == Kind::Launcher && !what.etcd) {
     if (result.code != 128 + SIGKILL) return wrong("the launcher was not killed");
     return result.results.empty() ? outcome : wrong("a worker outlived the launcher");
   }
+  if (what.kind == Kind::Disk) return after_full_disk(what, result, folder, outcome);
   if (stops(what)) {
     const std::string name = fmt::format("worker {}", what.worker);
     if (result.code == 0) return wrong("the job did not end with an error");
     if (result.text.find(name) == std::string::npos) return wrong("the worker was not named");
     return outcome;
   }
+  if (what.kind == Kind::Launcher) {
+    result.results = results_in(folder, what.workers);  // they have ended since
+    result.code = 0;
+  }
   if (result.code != 0) return wrong("the job did not go on");
-  const int left = what.workers - (what.policy == "shrink" && what.kind != Kind::Pause ? 1 : 0);
+  const int left = what.workers - (what.policy == "shrink" && disturbs(what) ? 1 : 0);
   if (std::ssize(result.results) != left) {
     return wrong(fmt::format("{} workers ended well, not {}", result.results.size(), left));
   }
@@ -263,13 +332,13 @@ Outcome Jobs::run(const Case& what) {
     const json read = json::parse(text);
     const json& recoveries = read.at("recoveries");
     const bool newcomer = recoveries.empty() && what.policy == "restart";
-    if (what.kind == Kind::Pause && !recoveries.empty()) return wrong("slow was taken for dead");
+    if (!disturbs(what) && !recoveries.empty()) return wrong("slow was taken for dead");
     if (!recoveries.empty()) {
       outcome.seconds_lost = recoveries[0].at("seconds");
       if (what.policy == "shrink") {
         reference = from_step(what.workers, left, recoveries[0].at("step"));
       }
-    } else if (what.kind != Kind::Pause && !newcomer) {
+    } else if (disturbs(what) && !newcomer) {
       return wrong("nobody noticed");
     }
     for (const double once : read.at("visited_once")) {
@@ -281,7 +350,7 @@ Outcome Jobs::run(const Case& what) {
     const bool same =
         newcomer ? mine.substr(0, mine.find(' ')) == reference.substr(0, reference.find(' '))
                  : mine == reference;
-    if (what.policy == "shrink" && what.kind != Kind::Pause) {
+    if (what.policy == "shrink" && disturbs(what)) {
       // The run that it is compared with has no losses of epochs before its first step.
       if (mine.substr(0, mine.find(' ')) != reference.substr(0, reference.find(' '))) {
         return wrong(fmt::format("{} is not {}", mine, reference));

@@ -17,8 +17,10 @@ namespace lockstep::faults {
 
 // What happens to a worker. Kill: kill -9. Stop: it is stopped, and stays so. Pause: it is stopped
 // for less than the timeout. Error: an exception of its own. Launcher: the launcher is killed.
-enum class Kind { Kill, Stop, Pause, Error, Launcher };
-inline constexpr Kind kKinds[] = {Kind::Kill, Kind::Stop, Kind::Pause, Kind::Error, Kind::Launcher};
+// Clock: the wall clocks of all jump. Disk: the disk of whoever writes is full.
+enum class Kind { Kill, Stop, Pause, Error, Launcher, Clock, Disk };
+inline constexpr Kind kKinds[] = {Kind::Kill,     Kind::Stop,  Kind::Pause, Kind::Error,
+                                  Kind::Launcher, Kind::Clock, Kind::Disk};
 std::string name_of(Kind kind);
 
 struct Case {
@@ -35,6 +37,7 @@ struct Case {
 // The case that a seed means. Without `with_etcd`, none has one.
 Case case_of(std::uint64_t seed, bool with_etcd);
 bool has_etcd();
+bool has_faketime();
 
 // What must come of it, in words: "goes on: 3 workers, the weights of an undisturbed run".
 std::string expected(const Case& what);
@@ -66,6 +69,8 @@ class Jobs {
   std::string undisturbed(int workers);
   std::string from_step(int workers, int left, std::int64_t step);
 
+  Outcome after_full_disk(const Case& what, const Result& result,
+                          const std::filesystem::path& folder, Outcome outcome);
   // Starts an etcd; its address.
   std::string etcd();
 

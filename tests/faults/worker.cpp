@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -88,6 +89,16 @@ class Failing final : public Callback {
     if (fault_.kind == "newcomer") {  // waits for a worker that wants to take part
       const Membership& members = *impl_of(model).session().world().membership();
       while (members.newcomers() == 0) std::this_thread::yield();
+      return;
+    }
+    if (fault_.kind == "clock") {
+      std::ofstream(std::getenv("FAKETIME_TIMESTAMP_FILE")) << "+3d\n";
+      return;
+    }
+    if (fault_.kind == "disk") {  // writing beyond this fails
+      const rlimit limit{.rlim_cur = 1000, .rlim_max = 1000};
+      std::signal(SIGXFSZ, SIG_IGN);
+      setrlimit(RLIMIT_FSIZE, &limit);
       return;
     }
     if (fault_.kind == "error") fail<DataError>("the disk of this worker cannot be read");

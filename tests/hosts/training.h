@@ -63,13 +63,17 @@ class OverHosts : public ::testing::Test {
   // Workers by TF_CONFIG, the w-th one on host hosts_of[w]; those without a host are not started.
   Workers start_all(const Hosts& hosts, const std::vector<int>& hosts_of, const Words& addresses,
                     Words words) const {
-    words.insert(words.end(), {"--strategy", "multi-worker", "--json", "result.json"});
     Workers workers;
     for (int w = 0; w < std::ssize(hosts_of); ++w) {
-      workers.push_back(hosts.start(hosts_of[static_cast<std::size_t>(w)],
-                                    train(w, {{"TF_CONFIG", tf_config(addresses, w)}}, words)));
+      workers.push_back(
+          start_one(hosts, hosts_of[static_cast<std::size_t>(w)], w, addresses, words));
     }
     return workers;
+  }
+  std::unique_ptr<Process> start_one(const Hosts& hosts, int host, int worker,
+                                     const Words& addresses, Words words) const {
+    words.insert(words.end(), {"--strategy", "multi-worker", "--json", "result.json"});
+    return hosts.start(host, train(worker, {{"TF_CONFIG", tf_config(addresses, worker)}}, words));
   }
 
   // All end well, and the losses are those of one worker.
@@ -81,6 +85,10 @@ class OverHosts : public ::testing::Test {
                   fmt::format("{} workers over {}; worker 0", workers.size(), transport_)),
               std::string::npos)
         << workers.front()->text();
+    expect_losses_like_one(words);
+  }
+  // The losses of the chief are those of one worker.
+  void expect_losses_like_one(const Words& words) {
     const std::vector<double> several = losses_of("worker-0");
     const std::vector<double> one = losses_of_one(words);
     ASSERT_EQ(several.size(), one.size());

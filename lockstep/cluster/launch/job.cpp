@@ -190,7 +190,8 @@ Process Job::start_here(const Seat& seat, Variables variables) {
        .environment = merged(options_.environment, variables),
        .affinity = share.affinity,
        .inherited = secret.read.get(),
-       .guard = guard_.descriptor()});
+       .guard = options_.outlived ? -1 : guard_.descriptor(),
+       .outlives = options_.outlived});
 }
 
 // ssh ends by itself when its input does, and tells the other host before; hence it is not guarded.
@@ -202,6 +203,7 @@ Process Job::start_over_ssh(const Seat& seat, Variables variables, Descriptor& i
                            .program = options_.program,
                            .variables = std::move(variables),
                            .cores = options_.cores_per_worker,
+                           .outlives = options_.outlived,
                            .secret = secret_}));
   const std::vector<std::string> words = ssh_words(options_.ssh, seat.host);
   Process process =

@@ -25,6 +25,8 @@ struct LaunchOptions {
   PortRange ports = {};
   // How long workers have to end after a signal or after the failure of another.
   std::chrono::milliseconds grace = std::chrono::seconds(25);
+  // Whether workers go on if the launcher is killed; otherwise they end with it.
+  bool outlived = false;
   // When a worker that takes part in the job fails: Restart starts it again, Shrink lets the others
   // go on without it.
   OnFailure on_failure = OnFailure::Stop;

@@ -28,13 +28,15 @@ struct ChildPlan {
   const cpu_set_t* affinity;  // null: unchanged
   pid_t launcher;
   int guard, input, out, err, inherited, failed;
+  bool outlives;
 };
 
-void default_signals() {
+// What the launcher's parent ignores (nohup) stays ignored. The launcher ignores SIGPIPE, and so
+// does a worker that outlives it: nobody reads any more what that one writes.
+void default_signals(bool outlives) {
   struct sigaction action = {};
   action.sa_handler = SIG_DFL;
-  // What the launcher's parent ignores (nohup) stays ignored; SIGPIPE is ignored by the launcher.
-  sigaction(SIGPIPE, &action, nullptr);
+  if (!outlives) sigaction(SIGPIPE, &action, nullptr);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -55,7 +57,7 @@ void default_signals() {
   if (plan.inherited >= 0) ready = ready && fcntl(plan.inherited, F_SETFD, 0) == 0;
   // If the system refuses (a container whose cores changed), the worker runs where it may.
   if (plan.affinity != nullptr) sched_setaffinity(0, sizeof(*plan.affinity), plan.affinity);
-  default_signals();
+  default_signals(plan.outlives);
   if (ready) execve(plan.program, plan.arguments, plan.environment);
   const int cause = errno;
   static_cast<void>(!write(plan.failed, &cause, sizeof(cause)));
@@ -98,7 +100,8 @@ Process start_process(const ProcessOptions& options) {
                           .out = out.write.get(),
                           .err = err.write.get(),
                           .inherited = options.inherited,
-                          .failed = failed.write.get()};
+                          .failed = failed.write.get(),
+                          .outlives = options.outlives};
   Process process;
   process.id = fork();
   if (process.id == 0) become(plan);

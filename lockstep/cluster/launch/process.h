@@ -20,6 +20,7 @@ struct ProcessOptions {
   // Where it writes its number before it becomes the program (Guard::descriptor). Then it is killed
   // when the launcher ends, however that happens. -1: it may outlive the launcher.
   int guard = -1;
+  bool outlives = false;  // it goes on when nobody reads any more what it writes
 };
 
 struct Process {

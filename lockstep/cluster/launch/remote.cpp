@@ -51,12 +51,13 @@ taskset -cp "${mine#,}" $$ >/dev/null 2>&1
 // background would be deaf to SIGINT, hence the watcher is.
 const char* const kRunAndWatch = R"(
 trap : INT TERM HUP USR1
+[ "$outlives" = 0 ] || trap "" PIPE
 IFS= read -r secret || exit 255
 exec 4<&0 </dev/null
 (
   trap "" TERM HUP USR1
   while IFS= read -r signal; do kill -s "$signal" 0; done
-  kill -s KILL 0
+  [ "$outlives" = 1 ] || kill -s KILL 0
 ) <&4 >/dev/null 2>&1 5>&- &
 printf "%s\n" "$secret" | ( exec "$@" 3<&0 </dev/null 4<&- 5>&- )
 echo "$?" >&5
@@ -103,9 +104,9 @@ std::string remote_input(const RemoteWorker& worker) {
   // The shell would report on standard error that the group was killed.
   script += fmt::format(
       "\nexec 6>&1 7>&2 2>/dev/null\n"
-      "code=$(exec setsid /bin/sh -c {} sh \"$@\" 5>&1 >&6 2>&7 6>&- 7>&-)\n"
+      "code=$(outlives={} exec setsid /bin/sh -c {} sh \"$@\" 5>&1 >&6 2>&7 6>&- 7>&-)\n"
       "exit \"${{code:-137}}\"\n",
-      quoted(kRunAndWatch));
+      worker.outlives ? 1 : 0, quoted(kRunAndWatch));
   const auto lines = std::ranges::count(script, '\n');
   return fmt::format("{}\n{}{}\n", lines, script, worker.secret);
 }

@@ -26,7 +26,8 @@ struct RemoteWorker {
   std::string folder;
   std::vector<std::string> program;
   Variables variables;
-  int cores = 0;  // per worker; 0: its share of that host's
+  int cores = 0;          // per worker; 0: its share of that host's
+  bool outlives = false;  // it goes on when ssh has ended
   std::string secret;
 };
 
