@@ -162,6 +162,7 @@ void run(const std::filesystem::path& folder, const std::string& resume) {
   std::ofstream(folder / fmt::format("pid-{}", seat)) << getpid();
   MultiWorkerMirroredStrategy strategy(
       {.devices = share ? std::vector<std::string>{"cuda:0"} : std::vector<std::string>{"cpu:0"},
+       .transport = std::getenv("GLOO") != nullptr ? Transport::Gloo : Transport::Auto,
        .share_gpus = share,
        .heartbeat_timeout = std::chrono::milliseconds(500)});
   Sequential model({Conv2D({.filters = 4, .kernel_size = 3}),

@@ -11,13 +11,13 @@ class GoingOn : public OverHosts {
  protected:
   static Words run(const std::string& policy) {
     return {"--model",      "mlp", "--global-batch",      "36", "--steps",      "6",
-            "--epochs",     "24",  "--heartbeat-timeout", "2",  "--copy-every", "4",
+            "--epochs",     "8",   "--heartbeat-timeout", "2",  "--copy-every", "4",
             "--on-failure", policy};
   }
   Workers start(const Hosts& hosts, const Words& words) {
     for (int w = 0; w < 3; ++w) addresses_.push_back(hosts.address(w) + ":5000");
     Workers workers = start_all(hosts, {0, 1, 2}, addresses_, words);
-    EXPECT_TRUE(workers.front()->await_text(" 3/24", kGuard)) << workers.front()->text();
+    EXPECT_TRUE(workers.front()->await_text(" 3/8", kGuard)) << workers.front()->text();
     return workers;
   }
   // Those that are left end well, with the losses of one worker.
