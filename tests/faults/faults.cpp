@@ -328,10 +328,12 @@ Outcome Jobs::run(const Case& what) {
     return wrong(fmt::format("{} workers ended well, not {}", result.results.size(), left));
   }
   std::string reference = undisturbed(what.workers);
+  int newcomers = 0;
   for (const std::string& text : result.results) {
     const json read = json::parse(text);
     const json& recoveries = read.at("recoveries");
     const bool newcomer = recoveries.empty() && what.policy == "restart";
+    newcomers += newcomer ? 1 : 0;
     if (!disturbs(what) && !recoveries.empty()) return wrong("slow was taken for dead");
     if (!recoveries.empty()) {
       outcome.seconds_lost = recoveries[0].at("seconds");
@@ -358,6 +360,10 @@ Outcome Jobs::run(const Case& what) {
     } else if (!same) {
       return wrong(fmt::format("{} is not {}", mine, reference));
     }
+  }
+  // All others have gone on from a copy.
+  if (what.policy == "restart" && disturbs(what) && newcomers != 1) {
+    return wrong(fmt::format("{} workers have not seen the failure, not 1", newcomers));
   }
   return outcome;
 }

@@ -1,4 +1,4 @@
-// Forty faults at random moments. `tests/faults/run --count 1000 --seed S` tries more.
+// Forty faults at random moments. The program `faults --count 1000 --seed S` tries more.
 #include "faults/faults.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace lockstep::faults {
 namespace {
 
-// Four at a time, which share the undisturbed runs.
+// Ten at a time, which share the undisturbed runs.
 class AtRandomMoments : public ::testing::TestWithParam<int> {};
 
 TEST_P(AtRandomMoments, FaultsHaveTheOutcomeThatTheTableSays) {
