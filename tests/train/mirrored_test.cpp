@@ -479,18 +479,6 @@ TEST(Mirrored, ReplicasGoOnBehindAnErrorOfOne) {
   }
 }
 
-TEST(Mirrored, DevicesThatAreNotThereAreNamed) {
-  EXPECT_THROW(MirroredStrategy({.devices = {"gpu:0"}}), UsageError);
-  EXPECT_THROW(MirroredStrategy({.devices = {"cpu:0", "cpu:0"}}), UsageError);
-  EXPECT_THROW(MirroredStrategy({.devices = {"cpu:3"}, .logical_cpus = 2}), UsageError);
-  EXPECT_EQ(MirroredStrategy().num_replicas_in_sync(), 1);
-  std::vector<std::string> expected{"cpu:0", "cpu:1", "cpu:2"};
-  if (TestWorker::current() != nullptr) {  // the second one has two of them
-    expected = {"cpu:0 of worker 0", "cpu:1 of worker 1", "cpu:2 of worker 1"};
-  }
-  EXPECT_EQ(mirrored(3).devices(), expected);
-}
-
 TEST(OneDevice, TrainsAsWithoutAStrategy) {
   const Samples samples = make_samples(30);
   std::vector<std::vector<std::vector<float>>> weights;
