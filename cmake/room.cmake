@@ -20,8 +20,8 @@ function(lockstep_room name)
 endfunction()
 
 # With LOCKSTEP_TOGETHER, several files are compiled as one: a full build takes less than half the
-# time, but a build after an edit takes longer. Names in the anonymous namespaces of a module must
-# then be unique.
+# time, but a build after an edit takes longer. Names in the anonymous namespaces of a module, or of
+# its tests, must then be unique.
 function(lockstep_together target)
   if(LOCKSTEP_TOGETHER)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)

@@ -1,9 +1,10 @@
-// Gradient accumulation by hand, for batches that do not fit into memory: micro-batches add their
-// gradients to variables, and the last one of a round makes the update.
+// Gradient accumulation in a custom loop, for batches that do not fit into memory: an
+// ls::Accumulator adds up the gradients of micro-batches, and the last one of a step makes the
+// update. (With fit it is an option: compile({.accumulate = 3}).)
 //
 // Gradients are sums, stored with the total weight of their samples; the optimizer divides once. So
-// a round equals one large batch, for any sizes of its micro-batches and any number of replicas.
-// The program trains both ways and compares the weights; it exits with 1 if they differ.
+// a step equals one large batch, for any sizes of its micro-batches and any number of replicas. The
+// program trains both ways and compares the weights; it exits with 1 if they differ.
 //
 //   accumulate [--quick]
 #include <lockstep/lockstep.h>
@@ -16,53 +17,6 @@
 namespace ls = lockstep;
 
 namespace {
-
-// What a replica has accumulated since the last update. Every replica has its own values: the
-// variables are aggregated as sums over replicas.
-class Accumulator {
- public:
-  explicit Accumulator(const std::vector<ls::VariableRef>& parameters) {
-    for (const ls::VariableRef& parameter : parameters) {
-      sums_.push_back(zeros("accumulated/" + parameter->name, parameter->shape));
-    }
-    weight_ = zeros("accumulated/weight", {});
-  }
-
-  // In a traced step: these gradients plus what was accumulated before.
-  ls::Gradients with(ls::Gradients gradients) const {
-    ls::Graph& graph = gradients.weight.graph();
-    for (std::size_t i = 0; i < sums_.size(); ++i) {
-      gradients.sums[i] = graph.variable(sums_[i]) + gradients.sums[i];
-    }
-    gradients.weight = graph.variable(weight_) + gradients.weight;
-    return gradients;
-  }
-
-  // In a traced step: stores the accumulated gradients.
-  void keep(const ls::Gradients& gradients) const {
-    for (std::size_t i = 0; i < sums_.size(); ++i) ls::assign(sums_[i], gradients.sums[i]);
-    ls::assign(weight_, gradients.weight);
-  }
-  void clear(ls::Graph& graph) const {
-    for (const ls::VariableRef& sum : sums_) {
-      ls::assign(sum, graph.constant(ls::Tensor(sum->dtype, sum->shape)));
-    }
-    ls::assign(weight_, graph.scalar(0));
-  }
-
- private:
-  static ls::VariableRef zeros(std::string name, ls::Shape shape) {
-    return std::make_shared<const ls::Variable>(ls::Variable{.name = std::move(name),
-                                                             .dtype = ls::DType::F32,
-                                                             .shape = std::move(shape),
-                                                             .trainable = false,
-                                                             .placement = ls::Placement::local(),
-                                                             .initializer = {}});
-  }
-
-  std::vector<ls::VariableRef> sums_;
-  ls::VariableRef weight_;
-};
 
 constexpr int kMicroBatches = 3;
 constexpr std::int64_t kMicroBatch = 32;
@@ -84,14 +38,8 @@ ls::Gradients gradients_of(const ls::Model& model, ls::Value images, ls::Value l
 int train_accumulating(const ls::Model& model, const ls::Strategy& strategy,
                        const ls::Dataset& samples, int epochs) {
   const ls::Optimizer optimizer = ls::Adam({.learning_rate = 1e-3});
-  const Accumulator accumulator(model.trainable_variables());
-
-  ls::Function accumulate = strategy.function([&](ls::Value images, ls::Value labels) {
-    accumulator.keep(accumulator.with(gradients_of(model, images, labels)));
-  });
-  ls::Function update = strategy.function([&](ls::Value images, ls::Value labels) {
-    optimizer.apply(accumulator.with(gradients_of(model, images, labels)));
-    accumulator.clear(images.graph());
+  ls::Accumulator step(strategy, [&](ls::Value images, ls::Value labels) {
+    optimizer.apply(gradients_of(model, images, labels));
   });
 
   int steps = 0;
@@ -100,7 +48,7 @@ int train_accumulating(const ls::Model& model, const ls::Strategy& strategy,
     int micro_batch = 0;
     for (auto& [images, labels] : batches) {
       const bool last = ++micro_batch % kMicroBatches == 0;
-      strategy.run(last ? update : accumulate, images, labels);
+      last ? step.update(images, labels) : step.add(images, labels);
       if (last) ++steps;
     }
   }

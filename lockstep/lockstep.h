@@ -23,6 +23,7 @@
 #include "lockstep/optim/schedule.h"
 #include "lockstep/tensor/safetensors.h"
 #include "lockstep/tensor/tensor.h"
+#include "lockstep/train/accumulator.h"
 #include "lockstep/train/applications.h"
 #include "lockstep/train/callbacks.h"
 #include "lockstep/train/distributed.h"

@@ -10,12 +10,14 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/device.h"
 
@@ -77,6 +79,8 @@ class LateDevice final : public Device {
     }
     void wait_for(Event& event) override;
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+      ensure(device_.pinned_.is_one_block(from, bytes) && device_.pinned_.is_one_block(to, bytes),
+             "a copy of {} bytes spans two blocks of host memory", bytes);
       if (device_.running_) return host().copy(to, from, bytes);
       if (copies_) device_.sources_.insert(from);
       issue({.work = [=] { host().copy(to, from, bytes); }});
@@ -195,10 +199,34 @@ class LateDevice final : public Device {
     }
     std::shared_ptr<Buffer> allocate_host(std::size_t bytes) override { return allocate(bytes); }
 
+    // Whether bytes that lie here, if they do, are in one block: a GPU copies from and to no more.
+    bool is_one_block(const std::byte* data, std::size_t bytes) const {
+      const auto after = blocks_.upper_bound(data);
+      if (after == blocks_.begin()) return true;
+      const auto& [begin, size] = *std::prev(after);
+      return data >= begin + size || data + bytes <= begin + size;
+    }
+
    private:
-    std::byte* allocate_bytes(std::size_t bytes) override { return zeroed(bytes); }
-    void free_bytes(std::byte* data, std::size_t) override { std::free(data); }
+    // Blocks touch each other as far as there is room for them.
+    std::byte* allocate_bytes(std::size_t bytes) override {
+      const std::size_t some = (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64;
+      if (slabs_.empty() || used_ + some > kSlab) {
+        slabs_.emplace_back(zeroed(std::max(some, kSlab)), &std::free);
+        used_ = 0;
+      }
+      std::byte* const data = slabs_.back().get() + used_;
+      used_ += some;
+      blocks_[data] = bytes;
+      return data;
+    }
+    void free_bytes(std::byte* data, std::size_t) override { blocks_.erase(data); }
+
+    static constexpr std::size_t kSlab = std::size_t{8} << 20;
     std::string name_ = "late:0 host memory";
+    std::vector<std::unique_ptr<std::byte, void (*)(void*)>> slabs_;
+    std::size_t used_ = 0;  // of the last one
+    std::map<const std::byte*, std::size_t> blocks_;
   };
 
   static std::byte* filled(std::size_t bytes, int with) {

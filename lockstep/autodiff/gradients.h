@@ -14,4 +14,9 @@ namespace lockstep {
 // plus ".grad".
 std::vector<Value> gradients(Value loss, std::span<const Value> targets);
 
+// Whether gradients() wrote a node, or a pass made it of such nodes: by its name.
+inline bool is_gradient(const Node& node) {
+  return node.name.find(".grad") != std::string::npos;
+}
+
 }  // namespace lockstep

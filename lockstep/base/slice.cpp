@@ -10,9 +10,10 @@ Slice slice_of(std::size_t elements, std::size_t element_bytes, int rank, int si
   ensure(size > 0 && rank >= 0 && rank < size && element_bytes > 0,
          "[comm] a slice of {} elements of {} bytes for rank {} of {}", elements, element_bytes,
          rank, size);
-  constexpr std::size_t kLine = 64;
+  constexpr std::size_t kLine = 64;      // bytes
+  constexpr std::size_t kElements = 32;  // a line of 16-bit elements
   const auto ranks = static_cast<std::size_t>(size);
-  const std::size_t line = std::max<std::size_t>(kLine / element_bytes, 1);
+  const std::size_t line = std::max(kLine / element_bytes, kElements);
   const std::size_t unit = elements >= line * ranks ? line : 1;
   const std::size_t units = (elements + unit - 1) / unit;
   // units / ranks and the rest apart, so that no product is larger than `elements`.

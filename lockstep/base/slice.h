@@ -14,7 +14,8 @@ struct Slice {
 };
 
 // The part of `elements` that a rank works on: equal slices, in the order of the ranks, cut at
-// whole cache lines where there are enough elements.
+// whole cache lines where there are enough elements. Values of 2, 4 or 8 bytes are cut alike, so
+// that a rank's slice of parameters is its slice of them in 16 bits, too.
 Slice slice_of(std::size_t elements, std::size_t element_bytes, int rank, int size);
 
 // What two ranges of elements have in common; where there is nothing, an empty range inside `a`.

@@ -5,12 +5,12 @@
 namespace lockstep::cli {
 namespace {
 
-struct Advice {
+struct Rewording {
   std::string_view library;  // how the advice begins; it extends to the end of the message
   std::string_view program;  // what replaces it
 };
 
-constexpr Advice kAdvice[] = {
+constexpr Rewording kRewordings[] = {
     {"compile with that seed, or use model.load", "give that --seed"},
     {"add this callback (", "give the flags of the original run (--early-stopping, --save-best)"},
     {"use model.load", "name a checkpoint that lockstep train wrote"},
@@ -24,9 +24,9 @@ constexpr Advice kAdvice[] = {
 }  // namespace
 
 std::string for_program(const std::string& message) {
-  for (const Advice& advice : kAdvice) {
-    const std::size_t begin = message.find(advice.library);
-    if (begin != std::string::npos) return message.substr(0, begin).append(advice.program);
+  for (const Rewording& each : kRewordings) {
+    const std::size_t begin = message.find(each.library);
+    if (begin != std::string::npos) return message.substr(0, begin).append(each.program);
   }
   return message;
 }

@@ -2,23 +2,25 @@
 // so only the step itself is timed. As one of several workers it times the step of all of them; the
 // chief compares that with one replica of its own, for which the others wait, and shows the result.
 #include <fmt/core.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
+#include "lockstep/cli/bench_explain.h"
 #include "lockstep/cli/bench_workers.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/core_probe.h"
+#include "lockstep/cli/explain_charts.h"
+#include "lockstep/cli/explanation_json.h"
 #include "lockstep/cli/format.h"
 #include "lockstep/cli/number.h"
 #include "lockstep/cli/op_table.h"
+#include "lockstep/cli/process_figures.h"
 #include "lockstep/cli/run_queue_delay.h"
+#include "lockstep/cli/scale_source.h"
 #include "lockstep/cli/step_run.h"
+#include "lockstep/explain/attribute.h"
+#include "lockstep/explain/explanation_text.h"
 #include "lockstep/profile/trace.h"
 #include "lockstep/train/attribution_meter.h"
 #include "lockstep/train/strategy_impl.h"
@@ -30,11 +32,13 @@ struct BenchOptions {
   std::string model = "mlp";
   BatchFlags batch;
   Placement placement;
+  MemoryFlags memory;
   std::int64_t steps = 0;  // 0: as many as fit into two seconds
   std::string optimizer;
   std::optional<double> learning_rate;
   std::uint64_t seed = 0;
   bool ops = false;
+  bool explain = false;
   std::string json;
   std::string trace;
 };
@@ -48,27 +52,6 @@ constexpr int kProbePieces = 4;       // pieces of arithmetic per round, see cor
 constexpr double kMostProbeMs = 100;
 constexpr std::size_t kNodesShown = 25;
 
-// Seconds since this process started, including the loading of libraries. From the kernel's start
-// time of the process, which has a resolution of 10 ms.
-double seconds_since_start() {
-  std::ifstream file("/proc/self/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
-  std::string field;
-  for (int i = 0; i < 20; ++i) fields >> field;  // field 22 of the line: starttime
-  timespec now{};
-  clock_gettime(CLOCK_BOOTTIME, &now);
-  const double ticks = fields ? std::stod(field) : 0;
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 -
-         ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
-
-std::int64_t peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{usage.ru_maxrss} * 1024;
-}
-
 // One replica count, with its step and the measurements so far. If it has several workers, all make
 // the same calls.
 class Contender {
@@ -80,7 +63,8 @@ class Contender {
                           .optimizer = options.optimizer,
                           .learning_rate = options.learning_rate,
                           .seed = options.seed,
-                          .precision = options.placement.precision}),
+                          .precision = options.placement.precision,
+                          .memory = memory_options(options.memory)}),
         first_step_s_(seconds_since_start()),
         cores_(cores_of_job(world())),
         by_replica_(static_cast<std::size_t>(world().local_size())),
@@ -154,6 +138,27 @@ class Contender {
     for (std::size_t r = 0; r < all.size(); ++r) all[r].add(by_replica_[r], 1 / seconds_);
     return all;
   }
+  // Of all workers. Collective.
+  BenchedReplicas benched(std::int64_t batch) {
+    std::vector<BenchedReplica> mine;
+    const std::vector<Attribution> parts = by_replica();
+    for (std::size_t r = 0; r < parts.size(); ++r) {
+      const auto rank = static_cast<std::size_t>(world().rank(static_cast<int>(r)));
+      mine.push_back(
+          {.device = world().names()[rank], .worker = world().worker(), .parts = parts[r]});
+    }
+    return {.batch = batch,
+            .steps = steps(),
+            .seconds = seconds_,
+            .step_ms = median_ms(),
+            .by_replica = of_all_workers(world(), mine),
+            .workers = world().workers(),
+            .transport = world().transport(),
+            .link = world().link(),
+            .collectives = collectives_of(step_.plan())};
+  }
+  // How many of its replicas one host has.
+  int replicas_per_host() { return cores_.on_one_host ? replicas() : world().local_size(); }
   Attribution attribution() const {
     Attribution mean;
     const auto count = static_cast<double>(by_replica_.size());
@@ -226,26 +231,6 @@ std::vector<OpRow> node_times_of(StepRun& step) {
                     : node_times(step.plan(), library, ms);
 }
 
-Json as_json(const Attribution& attribution) {
-  Json json = Json::object();
-  for (const auto& [name, share] : parts_of(attribution)) json[name] = share;
-  return json;
-}
-
-Json as_json(const std::vector<OpRow>& rows) {
-  Json json = Json::array();
-  for (const OpRow& row : rows) {
-    json.push_back({{"op", row.op},
-                    {"kernel", row.kernel},
-                    {"name", row.name},
-                    {"calls", row.calls},
-                    {"ms", row.ms},
-                    {"share", row.share},
-                    {"gflops", row.gflops}});
-  }
-  return json;
-}
-
 std::int64_t steps_for(const BenchOptions& options, Contender& contender) {
   if (options.steps > 0) return options.steps;
   const std::int64_t begin = now_ns();
@@ -265,7 +250,7 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
   const double samples_per_s = static_cast<double>(batch * replicas) * 1e3 / step_ms;
   const double efficiency = contender.efficiency(one);
   StepRun& step = contender.step();
-  const double gflops = step.plan().total_cost().flops * replicas * 1e-6 / step_ms;
+  const double gflops = step.flops() * replicas * 1e-6 / step_ms;
   const std::size_t cores = contender.cores();
   const World& world = contender.world();
   const Attribution a = contender.attribution();
@@ -275,8 +260,9 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
                {"samples_per_s", samples_per_s},
                {"efficiency", efficiency},
                {"peak_bytes", step.peak_bytes()},
-               {"attribution", as_json(a)},
+               {"attribution", attribution_json(a)},
                {"steps", contender.steps()},
+               {"micro_batches", step.micro_batches()},
                {"cores", cores},
                {"gflops", gflops},
                {"peak_rss_bytes", peak_rss_bytes()},
@@ -289,7 +275,7 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
   if (cores_at_once) json["cores_at_once"] = *cores_at_once;
   json["by_replica"] = Json::array();
   for (const Attribution& part : contender.by_replica()) {
-    json["by_replica"].push_back(as_json(part));
+    json["by_replica"].push_back(attribution_json(part));
   }
   std::vector<std::string> delays;
   for (double share : contender.delays()) {
@@ -300,12 +286,15 @@ Json result_of(const BenchOptions& options, Contender& contender, std::int64_t b
   // Times of the first replica. GPUs run each node on its own, which works for one replica only.
   const bool by_node = options.ops && (replicas == 1 || cores > 0);
   const auto nodes = by_node ? node_times_of(step) : std::vector<OpRow>();
-  if (by_node) json["ops"] = as_json(op_times(nodes));
+  if (by_node) json["ops"] = ops_json(op_times(nodes));
   if (is_standard_output(options.json)) return json;
 
-  fmt::print("{}{}, {} replica{} × batch {}, {}{}, {} steps\n", options.model,
+  fmt::print("{}{}, {} replica{} × batch {}{}, {}{}, {} steps\n", options.model,
              precision_text(options.placement, contender.strategy()), replicas,
-             replicas == 1 ? "" : "s", batch, fmt::join(contender.strategy().devices(), ", "),
+             replicas == 1 ? "" : "s", batch,
+             step.micro_batches() > 1 ? fmt::format(" in {} micro-batches", step.micro_batches())
+                                      : std::string(),
+             fmt::join(contender.strategy().devices(), ", "),
              cores == 0 ? "" : fmt::format(" ({} core{})", cores, cores == 1 ? "" : "s"),
              contender.steps());
   if (world.workers() > 1) {
@@ -389,7 +378,43 @@ void measure(const BenchOptions& options, const Contenders& contenders) {
   }
 }
 
-void show(const BenchOptions& options, const Contenders& contenders, std::int64_t batch) {
+// Why each number of replicas is not as many times as fast as one. On the chief.
+void explain_all(const BenchOptions& options, const Contenders& contenders,
+                 const std::vector<BenchedReplicas>& benched, Json& results) {
+  ScaleSourceOptions source;
+  source.model = options.model;
+  source.batch.per_replica = benched.front().batch;
+  source.precision = options.placement.precision;
+  source.optimizer = options.optimizer;
+  source.memory = options.memory;
+  source.cores = options.placement.cores;
+  for (const auto& contender : contenders) {
+    source.counts.push_back(contender->replicas());
+    source.most = std::max(source.most, contender->replicas_per_host());
+  }
+  source.topology = Topology{.per_host = source.most};
+  const MeasuredStep alone = scale_source(source).step;
+  for (std::size_t i = 0; i < contenders.size(); ++i) {
+    if (contenders[i]->replicas() == 1) continue;
+    const Explanation explanation = explain_bench(benched[i], alone);
+    results[i]["explanation"] = explanation_json(explanation);
+    if (is_standard_output(options.json)) continue;
+    fmt::print("\n{}\n{}", text_of(explanation),
+               terminal_waterfall(explanation, style_of_output()));
+  }
+}
+
+// Of each number of replicas, for the explanation; nothing where nobody asks for one. Collective.
+std::vector<BenchedReplicas> benched_of(const BenchOptions& options, const Contenders& contenders,
+                                        std::int64_t batch) {
+  std::vector<BenchedReplicas> benched;
+  if (!options.explain) return benched;
+  for (const auto& contender : contenders) benched.push_back(contender->benched(batch));
+  return benched;
+}
+
+void show(const BenchOptions& options, const Contenders& contenders, std::int64_t batch,
+          const std::vector<BenchedReplicas>& benched) {
   Json json;
   json["model"] = options.model;
   json["batch_per_replica"] = batch;
@@ -398,6 +423,7 @@ void show(const BenchOptions& options, const Contenders& contenders, std::int64_
   for (const auto& contender : contenders) {
     json["results"].push_back(result_of(options, *contender, batch, *contenders.front()));
   }
+  if (options.explain) explain_all(options, contenders, benched, json["results"]);
   if (!options.trace.empty()) {
     write_target("--trace", options.trace,
                  trace_text(contenders.back()->step().session().recorder()));
@@ -411,7 +437,8 @@ void run_as_worker(const BenchOptions& options, int replicas, std::int64_t batch
   try {
     const Contenders contenders = contenders_of_job(options, all, batch);
     measure(options, contenders);
-    if (world.chief()) show(options, contenders, batch);
+    const std::vector<BenchedReplicas> benched = benched_of(options, contenders, batch);
+    if (world.chief()) show(options, contenders, batch, benched);
   } catch (...) {
     world.report(std::current_exception());
     throw;
@@ -436,7 +463,7 @@ void run(const BenchOptions& options) {
   }
   const Contenders contenders = contenders_here(options, counts, batch);
   measure(options, contenders);
-  show(options, contenders, batch);
+  show(options, contenders, batch, benched_of(options, contenders, batch));
 }
 
 }  // namespace
@@ -447,6 +474,7 @@ void add_bench(Program& program) {
   app.add_option("--model", options->model, "one of " + zoo_names()).capture_default_str();
   add_batch(app, options->batch);
   add_placement(app, options->placement);
+  add_memory(app, options->memory);
   app.add_option("--steps", options->steps, "steps to time (as many as fit into two seconds)")
       .check(whole_number(1, kMostStepsOfAnEpoch));
   app.add_option("--optimizer", options->optimizer, "sgd, adam, … (depends on the model)");
@@ -456,6 +484,10 @@ void add_bench(Program& program) {
       .capture_default_str()
       .check(seed_number());
   app.add_flag("--ops", options->ops, "show the time per op and the slowest nodes");
+  app.add_flag(
+      "--explain", options->explain,
+      "say why several replicas, or all workers together, are not as many times as fast as "
+      "one");
   app.add_option("--trace", options->trace, "write the last steps as a trace for Perfetto");
   app.add_option("--json", options->json, "write the result to this file (-: standard output)");
   app.callback([options] { run(*options); });

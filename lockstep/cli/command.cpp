@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -89,6 +90,69 @@ void add_placement(Command app, Placement& placement) {
                  "ports that one of several workers may listen on for others: 29500-29600 "
                  "(LOCKSTEP_PORT_RANGE, or any)");
   add_tls(app, placement.tls);
+}
+
+void add_memory(Command app, MemoryFlags& flags) {
+  app.add_option(
+         "--accumulate", flags.accumulate,
+         "micro-batches that a replica's batch is divided into, one after another; auto: as "
+         "few as fit into memory")
+      .capture_default_str();
+  app.add_option("--recompute", flags.recompute,
+                 "activations that are computed again instead of kept: none, blocks, auto (what it "
+                 "takes to fit), or a budget for the step's memory (2GiB)")
+      .capture_default_str();
+  app.add_option("--shard", flags.shard,
+                 "what each of several replicas keeps only a slice of: 0 nothing, 1 the "
+                 "optimizer's state, 2 also gradients, 3 also parameters")
+      .check(whole_number(0, 3))
+      .capture_default_str();
+  app.add_option("--gather-budget", flags.gather_budget,
+                 "with --shard 3, the memory for whole parameters, in use and gathered ahead: auto "
+                 "(twice the largest bucket), or 64MiB")
+      .capture_default_str();
+  app.add_option("--offload", flags.offload,
+                 "what is kept in the host's memory: none, or optimizer (its state)")
+      .check(one_of({"none", "optimizer"}))
+      .capture_default_str();
+  app.add_option("--gradient-dtype", flags.gradient_dtype,
+                 "how gradients are communicated: float32, or bfloat16 or float16 with error "
+                 "feedback")
+      .check(one_of({"float32", "bfloat16", "float16"}))
+      .capture_default_str();
+}
+
+MemoryOptions memory_options(const MemoryFlags& flags) {
+  MemoryOptions memory{
+      .recompute = flags.recompute,
+      .shard = flags.shard,
+      .gather_bytes =
+          flags.gather_budget == "auto" ? 0 : bytes_by_text("--gather-budget", flags.gather_budget),
+      .offload = offload_by_name("--offload", flags.offload),
+      .gradients = gradient_type_by_name("--gradient-dtype", flags.gradient_dtype)};
+  if (flags.accumulate == "auto") {
+    memory.accumulate = 0;
+  } else {
+    const char* end = flags.accumulate.data() + flags.accumulate.size();
+    const auto [stop, error] = std::from_chars(flags.accumulate.data(), end, memory.accumulate);
+    require(error == std::errc() && stop == end && memory.accumulate > 0,
+            "--accumulate {}: write a number of micro-batches from 1 on, or auto",
+            flags.accumulate);
+  }
+  expect_valid("--accumulate", memory);
+  return memory;
+}
+
+MemoryFlags memory_flags(const MemoryOptions& options) {
+  return {.accumulate = options.accumulate == 0 ? "auto" : std::to_string(options.accumulate),
+          .recompute = options.recompute.str(),
+          .shard = options.shard,
+          .gather_budget = options.gather_bytes == 0 ? std::string("auto")
+                                                     : std::to_string(options.gather_bytes) + "B",
+          .offload = options.offload == Offload::Optimizer ? "optimizer" : "none",
+          .gradient_dtype = !options.gradients                  ? "float32"
+                            : *options.gradients == DType::BF16 ? "bfloat16"
+                                                                : "float16"};
 }
 
 void add_tls(Command app, TlsFiles& tls) {
@@ -208,12 +272,13 @@ Strategy make_strategy(const Placement& placement, int replicas, int most) {
   const CudaKernelOptions cuda{.allow_tf32 = !placement.no_tf32, .plan_cache = plan_cache()};
   if (is_one_of_several(placement)) {
     std::vector<std::string> devices = placement.devices;
-    if (devices.empty() && replicas > 1) devices = default_devices(placement, most);
+    if (devices.empty() && placement.cores > 0) devices = default_devices(placement, most);
     if (!devices.empty()) devices.resize(static_cast<std::size_t>(replicas));
     const std::chrono::duration<double> silence(placement.heartbeat_timeout);
     const std::chrono::duration<double> progress(placement.progress_timeout);
     return MultiWorkerMirroredStrategy(
         {.devices = devices,
+         .replicas = placement.replicas.empty() ? 0 : replicas,
          .balance = balance,
          .cuda = cuda,
          .on_failure = on_failure_by_name(placement.on_failure),

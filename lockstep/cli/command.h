@@ -10,6 +10,7 @@
 #include "lockstep/cli/output.h"
 #include "lockstep/cluster/tls_files.h"
 #include "lockstep/device/cpu/cpu_device.h"
+#include "lockstep/passes/memory_options.h"
 #include "lockstep/train/strategy.h"
 
 namespace lockstep::cli {
@@ -41,6 +42,21 @@ struct Placement {
   std::string port_range = "";
 };
 void add_placement(Command app, Placement& placement);
+
+// How a command's steps save memory.
+struct MemoryFlags {
+  std::string accumulate = "1";  // or auto
+  std::string recompute = "none";
+  int shard = 0;
+  std::string gather_budget = "auto";  // or bytes
+  std::string offload = "none";
+  std::string gradient_dtype = "float32";
+};
+void add_memory(Command app, MemoryFlags& flags);
+// UsageError, naming the flag, if one cannot be followed.
+MemoryOptions memory_options(const MemoryFlags& flags);
+// The flags that give these options.
+MemoryFlags memory_flags(const MemoryOptions& options);
 // --tls-cert, --tls-key and --tls-ca.
 void add_tls(Command app, TlsFiles& tls);
 // The files that the flags name or, if there are none, the environment. UsageError where one of the
@@ -85,9 +101,12 @@ void add_bench(Program& program);
 void add_plan(Program& program);
 void add_devices(Program& program);
 void add_evaluate(Program& program);
+void add_explain(Program& program);
 void add_predict(Program& program);
 void add_plot(Program& program);
 void add_find_lr(Program& program);
 void add_launch(Program& program);
+void add_scale(Program& program);
+void add_watch(Program& program);
 
 }  // namespace lockstep::cli

@@ -89,7 +89,8 @@ void Command::callback(std::function<void()> run) {
 GivenFlags Command::given() const {
   GivenFlags given;
   for (const CLI::Option* option : app_->get_options()) {
-    if (option->count() > 0) given.insert("--" + option->get_lnames().front());
+    const std::vector<std::string>& names = option->get_lnames();  // none: a positional argument
+    if (option->count() > 0 && !names.empty()) given.insert("--" + names.front());
   }
   return given;
 }

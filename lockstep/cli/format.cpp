@@ -21,6 +21,12 @@ std::string count_text(std::int64_t count) {
   return digits;
 }
 
+std::size_t display_width(std::string_view text) {
+  // All bytes but those that continue a character.
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + std::ssize(values) / 2;

@@ -17,6 +17,7 @@
 #include "lockstep/cluster/address.h"
 #include "lockstep/cluster/control/control_server.h"
 #include "lockstep/cluster/etcd/etcd_address.h"
+#include "lockstep/cluster/etcd/etcd_observer.h"
 #include "lockstep/cluster/launch/launch.h"
 
 namespace lockstep::cli {
@@ -155,21 +156,39 @@ class ServedControl final : public launch::ControlPlane {
   ControlServer server_;
 };
 
-// The members are kept by an etcd: nothing is served here.
+// The members are kept by an etcd: nothing is served here. The launcher hears there which worker
+// has fallen silent or stands still, as from a control plane of its own; where it hears nothing,
+// since no member is left to tell, it goes by the processes.
 class EtcdControl final : public launch::ControlPlane {
  public:
-  explicit EtcdControl(std::string address) : address_(std::move(address)) {
-    parse_etcd_address(address_);  // throws where it is none
+  EtcdControl(std::string address, const launch::ControlRequest& request, const TlsFiles& tls)
+      : address_(std::move(address)) {
+    const EtcdAddress etcd = parse_etcd_address(address_);
+    observer_ = std::make_unique<EtcdObserver>(
+        EtcdObserverOptions{.endpoints = etcd.endpoints,
+                            .job = etcd.job.empty() ? "lockstep" : etcd.job,
+                            .tls = tls,
+                            .on_failure = request.on_failure,
+                            .on_event = [report = request.report](const ControlEvent& event) {
+                              if (event.seat >= 0 && report) report(report_of(event));
+                            }});
   }
   std::string address() const override { return address_; }
+  bool reports() const override { return true; }
+  std::optional<std::chrono::milliseconds> reports_within() const override {
+    return std::chrono::seconds(5);
+  }
 
  private:
   std::string address_;
+  std::unique_ptr<EtcdObserver> observer_;
 };
 
 std::unique_ptr<launch::ControlPlane> start_control(const LaunchFlags& flags,
                                                     const launch::ControlRequest& request) {
-  if (!flags.rendezvous.empty()) return std::make_unique<EtcdControl>(flags.rendezvous);
+  if (!flags.rendezvous.empty()) {
+    return std::make_unique<EtcdControl>(flags.rendezvous, request, tls_of(flags.tls));
+  }
   try {
     return std::make_unique<ServedControl>(request, tls_of(flags.tls));
   } catch (const UsageError& error) {

@@ -77,6 +77,7 @@ int main(int argc, char** argv) {
                   LOCKSTEP_VERSION);
   add_train(program);
   add_evaluate(program);
+  add_explain(program);
   add_predict(program);
   add_plot(program);
   add_find_lr(program);
@@ -84,6 +85,8 @@ int main(int argc, char** argv) {
   add_plan(program);
   add_devices(program);
   add_launch(program);
+  add_scale(program);
+  add_watch(program);
 
   const std::string first = argc > 1 ? argv[1] : "";
   const std::vector<std::string> known = program.commands();

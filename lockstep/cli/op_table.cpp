@@ -99,4 +99,18 @@ std::string print(const std::vector<OpRow>& rows, std::size_t most) {
   return text;
 }
 
+Json ops_json(const std::vector<OpRow>& rows) {
+  Json json = Json::array();
+  for (const OpRow& row : rows) {
+    json.push_back({{"op", row.op},
+                    {"kernel", row.kernel},
+                    {"name", row.name},
+                    {"calls", row.calls},
+                    {"ms", row.ms},
+                    {"share", row.share},
+                    {"gflops", row.gflops}});
+  }
+  return json;
+}
+
 }  // namespace lockstep::cli

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/cli/output.h"
 #include "lockstep/kernels/kernel.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/profile/recorder.h"
@@ -33,6 +34,7 @@ std::vector<OpRow> node_times(const Plan& plan, const KernelLibrary& library,
 // Summed by op and kernel, the slowest first.
 std::vector<OpRow> op_times(const std::vector<OpRow>& nodes);
 
+Json ops_json(const std::vector<OpRow>& rows);
 // A table for people.
 std::string print(const std::vector<OpRow>& rows, std::size_t most);
 

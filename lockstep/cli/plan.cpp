@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
 
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/format.h"
+#include "lockstep/cli/memory_fit.h"
 #include "lockstep/cli/step_run.h"
-#include "lockstep/device/cpu/memory.h"
-#include "lockstep/device/cuda/cuda_device.h"
 #include "lockstep/graph/op_def.h"
+#include "lockstep/graph/recomputed.h"
+#include "lockstep/train/step_memory.h"
 #include "lockstep/train/strategy_impl.h"
 
 namespace lockstep::cli {
@@ -20,7 +23,9 @@ struct PlanOptions {
   std::string model = "mlp";
   BatchFlags batch;
   Placement placement;
+  MemoryFlags memory;
   std::string optimizer;
+  std::string fit;  // "auto", or bytes
   std::string json;
 };
 
@@ -50,45 +55,14 @@ Json as_json(const Plan& plan, const std::string& model, std::int64_t batch) {
   json["constant_bytes"] = plan.constant_bytes;
   json["live_bytes"] = plan.live_bytes;
   json["peak_bytes"] = plan.peak_bytes();
+  json["collective_bytes"] = plan.collective_bytes();
   return json;
-}
-
-// What a replica would have on its device, and whether all that lies in the same memory fits: CPU
-// devices share the machine's, logical devices of a GPU share the GPU's.
-struct Resident {
-  std::string device;
-  PlanBytes bytes;
-  std::string memory;  // "the machine", "cuda:0"
-  std::size_t memory_bytes = 0;
-  bool fits = true;
-};
-
-std::vector<Resident> residents(const World& world, const std::vector<Plan>& plans) {
-  std::vector<Resident> all;
-  std::map<std::string, std::size_t> needed;
-  for (int r = 0; r < world.local_size(); ++r) {
-    const Device& device = world.device(r);
-    Resident resident{.device = device.name(),
-                      .bytes = bytes_on(device, plans[static_cast<std::size_t>(r)]),
-                      .memory = "the machine",
-                      .memory_bytes = 0};
-    if (device.kind() == DeviceKind::Cuda) {
-      const Gpu gpu = gpu_of(device);
-      resident.memory = fmt::format("cuda:{}", gpu.index);
-      resident.memory_bytes = gpu.memory_bytes;
-    } else {
-      resident.memory_bytes = machine_memory();
-    }
-    needed[resident.memory] += resident.bytes.total();
-    all.push_back(std::move(resident));
-  }
-  for (Resident& each : all) each.fits = needed[each.memory] <= each.memory_bytes;
-  return all;
 }
 
 Json as_json(const Resident& resident) {
   return {{"name", resident.device},
           {"variable_bytes", resident.bytes.variables},
+          {"accumulator_bytes", resident.accumulator_bytes},
           {"arena_bytes", resident.bytes.arena},
           {"input_output_bytes", resident.bytes.input_output},
           {"constant_bytes", resident.bytes.constants},
@@ -99,20 +73,77 @@ Json as_json(const Resident& resident) {
 
 void print_resident(const std::vector<Resident>& all) {
   const auto text = [](std::size_t bytes) { return bytes_text(static_cast<double>(bytes)); };
-  std::map<std::string, std::size_t> needed;
+  std::set<std::string> told;
   for (const Resident& each : all) {
-    fmt::print("{}: {} resident: variables {}, arena {}, inputs and outputs {}, constants {}\n",
+    fmt::print("{}: {} resident: variables {}{}, arena {}, inputs and outputs {}, constants {}\n",
                each.device, text(each.bytes.total()), text(each.bytes.variables),
+               each.accumulator_bytes == 0
+                   ? std::string()
+                   : fmt::format(" (accumulators {})", text(each.accumulator_bytes)),
                text(each.bytes.arena), text(each.bytes.input_output), text(each.bytes.constants));
-    needed[each.memory] += each.bytes.total();
   }
   for (const Resident& each : all) {
-    if (needed[each.memory] == 0) continue;  // told already
-    fmt::print("{} of {}, the memory of {}: {}\n", text(needed[each.memory]),
-               text(each.memory_bytes), each.memory,
-               each.fits ? "fits" : "does not fit; use a smaller batch, or 16-bit precision");
-    needed[each.memory] = 0;
+    if (!told.insert(each.memory).second) continue;
+    fmt::print("{} of {}, the memory of {}: {}\n", text(each.needed_bytes), text(each.memory_bytes),
+               each.memory,
+               each.fits ? "fits"
+                         : "does not fit; use a smaller batch, 16-bit precision, or --accumulate");
   }
+}
+
+// The schedule above is that of the last micro-batch, which also reduces and updates.
+void print_micro_batches(const StepPlans& plans) {
+  if (plans.turns.empty()) return;
+  fmt::print("{} micro-batches, of which this is the last", plans.turns.size() + 1);
+  for (std::size_t kind = 0; kind < plans.kinds.size(); ++kind) {
+    const Plan& plan = plans.kinds[kind].front();
+    fmt::print("; before it {} × {} instructions, {:.3f} GFLOP, arena {}",
+               std::ranges::count(plans.turns, kind), plan.instructions.size(),
+               plan.total_cost().flops * 1e-9, bytes_text(static_cast<double>(plan.arena_bytes)));
+  }
+  fmt::print("\n");
+}
+
+// What recomputation does to a step: the nodes that are computed again, by op, what they add to the
+// step's arithmetic, and the peak without it.
+struct Recomputed {
+  std::map<std::string, int> nodes = {};
+  double flops = 0;
+  double step_flops = 0;  // without it
+  std::size_t peak_before = 0;
+  std::size_t peak_after = 0;
+};
+
+Recomputed recomputed_of(const Plan& before, const Plan& after) {
+  Recomputed result{.step_flops = before.total_cost().flops,
+                    .peak_before = before.peak_bytes(),
+                    .peak_after = after.peak_bytes()};
+  for (const Instruction& instruction : after.instructions) {
+    const Node& node = after.graph.node(instruction.node);
+    if (!is_recomputed(node)) continue;
+    ++result.nodes[std::string(op_def(node.op).name)];
+    result.flops += instruction.cost.flops;
+  }
+  return result;
+}
+
+Json as_json(const Recomputed& recomputed) {
+  return {{"nodes", recomputed.nodes},
+          {"flops", recomputed.flops},
+          {"peak_bytes_before", recomputed.peak_before},
+          {"peak_bytes", recomputed.peak_after}};
+}
+
+void print_recomputed(const Recomputed& recomputed) {
+  std::string nodes;
+  for (const auto& [op, count] : recomputed.nodes) {
+    nodes += fmt::format("{}{} {}", nodes.empty() ? "" : ", ", count, op);
+  }
+  fmt::print("computed again: {}; {:.3f} GFLOP more ({:.1f}%), peak {} instead of {}\n",
+             nodes.empty() ? "nothing" : nodes, recomputed.flops * 1e-9,
+             100 * recomputed.flops / recomputed.step_flops,
+             bytes_text(static_cast<double>(recomputed.peak_after)),
+             bytes_text(static_cast<double>(recomputed.peak_before)));
 }
 
 void run(const PlanOptions& options) {
@@ -121,16 +152,37 @@ void run(const PlanOptions& options) {
   const Strategy strategy = make_strategy(options.placement, replicas, replicas);
   const std::int64_t batch =
       batch_per_replica(options.batch, replicas, zoo_entry(options.model).batch);
-  const std::vector<Plan> plans = plan_step(strategy, {.model = options.model,
-                                                       .batch = batch,
-                                                       .optimizer = options.optimizer,
-                                                       .precision = options.placement.precision});
+  StepRunOptions step{.model = options.model,
+                      .batch = batch,
+                      .optimizer = options.optimizer,
+                      .precision = options.placement.precision,
+                      .memory = memory_options(options.memory)};
+  if (!options.fit.empty()) {
+    const MemoryProposal proposal = propose(strategy, step, options.fit);
+    if (!is_standard_output(options.json)) print_proposal(proposal);
+    Json json = proposal_json(proposal);
+    json["model"] = options.model;
+    json["batch_per_replica"] = batch;
+    write_json(json, options.json);
+    return;
+  }
+  const StepPlans plans = plan_step(strategy, step);
+  std::optional<Recomputed> recomputed;
+  if (step.memory.recompute != Recompute()) {
+    step.memory.recompute = {};
+    step.memory.accumulate = std::ssize(plans.turns) + 1;
+    recomputed = recomputed_of(plan_step(strategy, step).step.front(), plans.step.front());
+  }
   const std::vector<Resident> resident = residents(*impl_of(strategy).world, plans);
   if (!is_standard_output(options.json)) {
-    fmt::print("{}", print(plans.front()));
+    fmt::print("{}", print(plans.step.front()));
+    print_micro_batches(plans);
+    if (recomputed) print_recomputed(*recomputed);
     print_resident(resident);
   }
-  Json json = as_json(plans.front(), options.model, batch);
+  Json json = as_json(plans.step.front(), options.model, batch);
+  json["micro_batches"] = plans.turns.size() + 1;
+  if (recomputed) json["recompute"] = as_json(*recomputed);
   json["devices"] = Json::array();
   for (const Resident& each : resident) json["devices"].push_back(as_json(each));
   json["fits"] = std::ranges::all_of(resident, &Resident::fits);
@@ -145,6 +197,10 @@ void add_plan(Program& program) {
   app.add_option("--model", options->model, "one of " + zoo_names()).capture_default_str();
   add_batch(app, options->batch);
   add_placement(app, options->placement);
+  add_memory(app, options->memory);
+  app.add_option("--fit", options->fit,
+                 "proposes what of these makes the step fit into so many bytes (16GiB; auto: the "
+                 "memory that there is), the fastest first");
   app.add_option("--optimizer", options->optimizer, "sgd, adam, … (what suits the model)");
   app.add_option("--json", options->json, "write the plan to this file (-: here)");
   app.callback([options] { run(*options); });

@@ -103,6 +103,14 @@ FolderLock::~FolderLock() {
 FolderLock::FolderLock(FolderLock&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
+bool is_locked(const fs::path& folder) {
+  const int descriptor = ::open((folder / kLock).c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return true;
+  const bool locked = flock(descriptor, LOCK_SH | LOCK_NB) != 0;
+  ::close(descriptor);
+  return locked;
+}
+
 RunFolder::RunFolder(const std::string& run_dir, const std::string& resume) {
   if (!resume.empty()) find_source(resume);
   if (!run_dir.empty()) {

@@ -21,6 +21,9 @@ class FolderLock {
   int descriptor_;
 };
 
+// Whether a process holds the lock of this folder. What cannot be told counts as held.
+bool is_locked(const std::filesystem::path& folder);
+
 inline constexpr const char* kLastCheckpoint = "checkpoint.safetensors";
 inline constexpr const char* kBestCheckpoint = "best.safetensors";  // written with --save-best
 

@@ -56,7 +56,7 @@ Json program() {
 }
 
 // Replaces bytes that are not UTF-8: paths may hold any.
-std::string text_of(const Json& json) {
+std::string record_text(const Json& json) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -169,7 +169,7 @@ void RunRecorder::end(const std::string& status, const std::string& why) {
 
 void RunRecorder::write() {
   record_["state"]["updated"] = now();
-  const std::string text = text_of(record_);
+  const std::string text = record_text(record_);
   const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
   write_file(file_, std::span(&bytes, 1));
 }

@@ -2,6 +2,7 @@
 
 #include "lockstep/base/random.h"
 #include "lockstep/passes/precision.h"
+#include "lockstep/train/step_memory.h"
 #include "lockstep/train/strategy_impl.h"
 
 namespace lockstep::cli {
@@ -30,15 +31,18 @@ Batch synthetic_batch(const Task& task, std::int64_t size, std::uint64_t seed) {
 }  // namespace
 
 ZooStep::ZooStep(const StepRunOptions& options)
-    : task_(zoo_entry(options.model).task),
+    : task_(options.task.value_or(zoo_entry(options.model).task)),
       loss_(SparseCategoricalCrossentropy({.from_logits = true})),
       loss_mean_(LossMean("loss")),
       seed_(options.seed),
-      precision_(precision_by_name("--precision", options.precision)) {
+      precision_(precision_by_name("--precision", options.precision)),
+      memory_(options.memory) {
   const ZooEntry& entry = zoo_entry(options.model);
   network_ = entry.make(task_);
   optimizer_ = choose_optimizer(entry, options.optimizer, options.learning_rate);
-  if (precision_ == DType::F16) optimizer_ = optimizer_.with_loss_scale();
+  if (precision_ == DType::F16 || memory_.gradients == DType::F16) {
+    optimizer_ = optimizer_.with_loss_scale();
+  }
 }
 
 StepRecipe ZooStep::recipe() const {
@@ -49,30 +53,47 @@ StepRecipe ZooStep::recipe() const {
           .metrics = {},
           .weighted_metrics = {},
           .seed = seed_,
-          .precision = precision_};
+          .precision = precision_,
+          .memory = memory_,
+          .accumulators = &accumulators_};
 }
 
-StepRequest ZooStep::request(const World& world, std::int64_t samples) const {
-  return request_step(world, optimizer_,
-                      {.mode = StepMode::Train,
-                       .inputs = {{DType::F32, batch_shape(task_, samples)}},
-                       .labels = {DType::I32, Shape{samples}}},
-                      split_evenly(samples, world.size()));
+ModelStep ZooStep::types(std::int64_t samples) const {
+  return {.mode = StepMode::Train,
+          .inputs = {{DType::F32, batch_shape(task_, samples)}},
+          .labels = {DType::I32, Shape{samples}}};
 }
 
-std::vector<Plan> plan_step(const Strategy& strategy, const StepRunOptions& options) {
+StepRequest ZooStep::request(Session& session, std::int64_t samples) const {
+  const World& world = session.world();
+  const std::vector<Piece> pieces = split_evenly(samples, world.size());
+  std::int64_t accumulate = memory_.accumulate;
+  if (accumulate == 0) {
+    accumulate =
+        micro_batches_of(pieces, largest_micro_batch(session, recipe(), types(samples), pieces,
+                                                     {.caller = "accumulate auto"}));
+  }
+  return request_step(world, optimizer_, types(samples), pieces, accumulate);
+}
+
+StepPlans plan_step(const Strategy& strategy, const StepRunOptions& options) {
   const ZooStep step(options);
   Session session({.world = impl_of(strategy).world, .seed = options.seed});
   return plan_step(session, step.recipe(),
-                   step.request(session.world(), options.batch * session.world().size()));
+                   step.request(session, options.batch * session.world().size()));
+}
+
+double StepRun::flops() const {
+  double flops = 0;
+  for (const Plan* plan : step_->plans()) flops += plan->total_cost().flops;
+  return flops;
 }
 
 StepRun::StepRun(const Strategy& strategy, const StepRunOptions& options)
     : session_({.world = impl_of(strategy).world, .seed = options.seed}), model_(options) {
   const std::int64_t samples = options.batch * session_.world().size();
   const Batch batch = synthetic_batch(model_.task(), samples, options.seed);
-  step_ =
-      &compile_step(cache_, session_, model_.recipe(), model_.request(session_.world(), samples));
+  step_ = &compile_step(cache_, session_, model_.recipe(), model_.request(session_, samples));
   run_step(*step_, session_, batch);
   step_->wait();
 }

@@ -21,6 +21,8 @@ struct StepRunOptions {
   std::optional<double> learning_rate = {};
   std::uint64_t seed = 0;
   std::string precision = "float32";
+  MemoryOptions memory = {};
+  std::optional<Task> task = {};  // none: the model's own
 };
 
 // The model, and what else a step is traced from.
@@ -28,9 +30,12 @@ class ZooStep {
  public:
   explicit ZooStep(const StepRunOptions& options);
   StepRecipe recipe() const;
-  // For a global batch of so many samples.
-  StepRequest request(const World& world, std::int64_t samples) const;
+  // For a global batch of so many samples, divided into as many micro-batches as the options say
+  // or, if they leave it open, as few as fit into memory. Collective.
+  StepRequest request(Session& session, std::int64_t samples) const;
   const Task& task() const { return task_; }
+  // The types of so many samples.
+  ModelStep types(std::int64_t samples) const;
 
  private:
   Task task_;
@@ -40,10 +45,12 @@ class ZooStep {
   Optimizer optimizer_;
   std::uint64_t seed_;
   std::optional<DType> precision_;
+  MemoryOptions memory_;
+  mutable Accumulators accumulators_;
 };
 
-// The plans of the step, one for each replica. Nothing runs, and nothing is allocated.
-std::vector<Plan> plan_step(const Strategy& strategy, const StepRunOptions& options);
+// The plans of the step on each replica. Nothing runs, and nothing is allocated.
+StepPlans plan_step(const Strategy& strategy, const StepRunOptions& options);
 
 class StepRun {
  public:
@@ -55,6 +62,9 @@ class StepRun {
   // Blocks until all steps are done.
   void wait() { step_->wait(); }
   const Plan& plan() const { return step_->plan(); }
+  // Micro-batches of a step, and the operations of one replica in it.
+  std::int64_t micro_batches() const { return std::ssize(step_->micro_batches) + 1; }
+  double flops() const;
   std::size_t peak_bytes() const { return session_.resident_bytes(); }
   // On a GPU, the milliseconds of each instruction of the first rank's plan, after which the
   // model's values are garbage; empty on CPUs.

@@ -2,7 +2,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -15,11 +14,14 @@
 #include "lockstep/cli/follow.h"
 #include "lockstep/cli/format.h"
 #include "lockstep/cli/interrupt.h"
+#include "lockstep/cli/memory_fit.h"
 #include "lockstep/cli/number.h"
 #include "lockstep/cli/recipe.h"
 #include "lockstep/cli/run_folder.h"
+#include "lockstep/cli/run_publisher.h"
 #include "lockstep/cli/run_record.h"
 #include "lockstep/cli/train_options.h"
+#include "lockstep/cli/train_profile.h"
 #include "lockstep/cli/train_result.h"
 #include "lockstep/cli/zoo.h"
 #include "lockstep/device/cuda/cuda_device.h"
@@ -95,29 +97,13 @@ std::string escape_braces(const std::string& path) {
   return escaped;
 }
 
-// --checkpoint-every: "500" steps, "90s", "10m", "2h"; nothing where it is empty.
-void set_interval(ModelCheckpointOptions& checkpoint, const std::string& text) {
-  if (text.empty()) return;
-  std::int64_t count = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, count);
-  const std::string unit(error == std::errc() ? stop : end, end);
-  const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
-  constexpr std::int64_t kMost = 1'000'000'000;
-  require(error == std::errc() && count > 0 && count <= kMost && (unit.empty() || seconds > 0),
-          "--checkpoint-every {}: give a number of steps (500), or a time (90s, 10m, 2h)", text);
-  if (unit.empty()) {
-    checkpoint.every_steps = count;
-  } else {
-    checkpoint.every = std::chrono::seconds(count * seconds);
-  }
-}
-
 // Replaces defaults by their values, so that the run's record does not depend on the defaults of
 // this version.
 void resolve_defaults(Options& options, const ZooEntry& entry, int replicas, int own_replicas) {
   options.batch = {.per_replica = 0, .global = global_batch(options.batch, replicas, entry.batch)};
-  options.placement.replicas = {own_replicas};
+  // One of several workers has as many as its host has devices for it, wherever it is resumed.
+  const bool several = is_one_of_several(options.placement);
+  if (!several) options.placement.replicas = {own_replicas};
   if (options.scaled_for == 0) options.scaled_for = replicas;
   if (options.epochs == 0) options.epochs = options.steps > 0 ? 1 : kEpochs;
   if (!options.data.empty() && options.data != "synthetic") {
@@ -211,6 +197,7 @@ class TrainRun {
   Recipe recipe_;
   std::optional<Dataset> batches_;
   std::optional<RunRecorder> recorder_;
+  std::optional<RunPublisher> publisher_;
 };
 
 TrainRun::TrainRun(const Options& typed, const GivenFlags& given)
@@ -274,13 +261,22 @@ void TrainRun::open_model() {
   options_.learning_rate = recipe_.base;
   if (!several) strategy_ = make_strategy(options_.placement, replicas, replicas);
   model_.emplace(entry.make(data_.task));
+  const MemoryOptions memory = memory_options(options_.memory);
   model_->compile({.strategy = *strategy_,
                    .optimizer = recipe_.optimizer,
                    .loss = SparseCategoricalCrossentropy({.from_logits = true}),
                    .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})},
                    .precision = options_.placement.precision,
+                   .accumulate = memory.accumulate,
+                   .recompute = memory.recompute,
+                   .shard = memory.shard,
+                   .gather_bytes = memory.gather_bytes,
+                   .offload = options_.memory.offload,
+                   .gradient_dtype = options_.memory.gradient_dtype,
+                   .fit_memory = options_.fit,
                    .seed = options_.seed});
   model_->build(data_.task.sample);
+  if (!options_.fit.empty()) options_.memory = fitted(*model_, data_.task, batch_);
 }
 
 // After the failure of a worker: this process may be the chief now, or a newcomer.
@@ -315,7 +311,7 @@ void TrainRun::begin() {
       {"optimizer", recipe_.optimizer.name()},
       {"learning_rate", recipe_.rate},
       {"recipe", fmt::format("{} at {:g}{}", recipe_.optimizer.name(), recipe_.rate, recipe_.how)},
-      {"strategy", strategy_name(options_.placement, options_.placement.replicas.front())},
+      {"strategy", strategy_name(options_.placement, strategy_->num_replicas_in_sync())},
       {"devices", strategy_->devices()},
       {"replicas", strategy_->num_replicas_in_sync()},
       {"global_batch", batch_},
@@ -356,28 +352,40 @@ std::vector<CallbackRef> TrainRun::callbacks() {
       ProgressBar(out_, {.terminal = terminal}),
       CSVLogger({.path = folder_.metrics(), .append = folder_.resumes()}),
       LambdaCallback({.on_epoch_end = epoch_done}),
+      publisher_->callback(),
   };
+  if (!options_.tensorboard.empty()) {
+    callbacks.push_back(TensorBoard({.log_dir = options_.tensorboard}));
+  }
   if (options_.early_stopping > 0) {
     callbacks.push_back(
         EarlyStopping({.monitor = options_.monitor, .patience = options_.early_stopping}));
   }
+  const Writers writers = options_.checkpoint_writers == "all" ? Writers::All : Writers::Chief;
   if (options_.save_best) {
     callbacks.push_back(ModelCheckpoint({.path = escape_braces(folder_.best().string()),
                                          .monitor = options_.monitor,
-                                         .save_best_only = true}));
+                                         .save_best_only = true,
+                                         .writers = writers}));
   }
-  ModelCheckpointOptions last{.path = escape_braces(folder_.checkpoint().string())};
+  ModelCheckpointOptions last{.path = escape_braces(folder_.checkpoint().string()),
+                              .writers = writers};
   if (options_.keep > 0) {
     last.path = escape_braces((folder_.path() / "checkpoint-").string()) + "{step}.safetensors";
     last.keep = options_.keep;
     last.latest = folder_.checkpoint().string();
   }
-  set_interval(last, options_.checkpoint_every);
+  set_checkpoint_interval(last, options_.checkpoint_every);
   callbacks.push_back(ModelCheckpoint(last));
   return callbacks;
 }
 
 void TrainRun::run() {
+  // Mistakes are told before the data is read.
+  noise_scale_every(options_.noise_scale);
+  publisher_.emplace(out_, RunPublisherOptions{.model = options_.model,
+                                               .metrics = options_.metrics,
+                                               .folder = [this] { return folder_.path(); }});
   open_model();
   folder_.create();  // where share_folder did not
   FitOptions fit;
@@ -387,6 +395,7 @@ void TrainRun::run() {
   fit.resume = folder_.resumed();
   fit.on_nan = on_nan_by_name(options_.on_nan);
   fit.copy_state_every = options_.copy_every;
+  fit.noise_scale_every = noise_scale_every(options_.noise_scale);
   fit.interrupted = [] { return caught_signal() != 0; };
   fit.verbose = 0;
   fit.callbacks = callbacks();
@@ -432,7 +441,13 @@ void TrainRun::finish(const History& history, const Ending& ending) {
     ending.signal != 0 ? recorder_->end("interrupted", signal_name(ending.signal))
                        : recorder_->end("finished");
   }
-  report(out_, history, folder_.path().string(), ending, options_.epochs);
+  const std::optional<Explanation> explanation =
+      save_profile(out_, history, options_, folder_.path());
+  report(out_, history,
+         {.run = folder_.path().string(),
+          .ending = ending,
+          .epochs = options_.epochs,
+          .explanation = explanation ? &*explanation : nullptr});
   save_tuning();
   out_.flush();  // before writing to a target that may be a pipe and block
   if (!options_.trace.empty()) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <chrono>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cli/augment.h"
@@ -66,7 +68,9 @@ std::vector<Setting> make_settings() {
       setting("--checkpoint-every", MayChange, &Options::checkpoint_every),
       setting("--copy-every", MayChange, &Options::copy_every),
       setting("--keep", MayChange, &Options::keep),
+      setting("--checkpoint-writers", MayChange, &Options::checkpoint_writers),
       setting("--on-nan", MayChange, &Options::on_nan),
+      setting("--noise-scale", MayChange, &Options::noise_scale),
       setting("--epochs", MayChange, &Options::epochs),
       setting("--steps", MayChange, &Options::steps),
       setting("--global-batch", MayChange, &Options::batch, &BatchFlags::global),
@@ -77,6 +81,12 @@ std::vector<Setting> make_settings() {
       setting("--strategy", MayChange, &Options::placement, &Placement::strategy),
       setting("--balance", MayChange, &Options::placement, &Placement::balance),
       setting("--no-tf32", MayChange, &Options::placement, &Placement::no_tf32),
+      setting("--accumulate", MayChange, &Options::memory, &MemoryFlags::accumulate),
+      setting("--recompute", MayChange, &Options::memory, &MemoryFlags::recompute),
+      setting("--shard", MayChange, &Options::memory, &MemoryFlags::shard),
+      setting("--gather-budget", MayChange, &Options::memory, &MemoryFlags::gather_budget),
+      setting("--offload", MayChange, &Options::memory, &MemoryFlags::offload),
+      setting("--gradient-dtype", MayChange, &Options::memory, &MemoryFlags::gradient_dtype),
   };
 }
 
@@ -171,12 +181,20 @@ void add_train_flags(Command app,
                  "a folder of IDX files, a binary CIFAR set, TFRecord files, or one folder of "
                  "images per class; or synthetic (Fashion-MNIST from Debian's package)");
   add_placement(app, options->placement);
+  add_memory(app, options->memory);
+  app.add_option("--fit", options->fit,
+                 "auto: chooses what of these makes the training step fit into memory; or into so "
+                 "many bytes (16GiB)");
   add_batch(app, options->batch);
   app.add_option("--on-nan", options->on_nan,
                  "if the loss is not finite: stop, restore (return to the last good state and "
                  "continue with half the rate), or continue")
       .capture_default_str()
       .check(one_of({"stop", "restore", "continue"}));
+  app.add_option("--noise-scale", options->noise_scale,
+                 "measures the gradient noise scale: auto (as often as costs 1% of the time), off, "
+                 "or in every so many steps")
+      .capture_default_str();
   app.add_option("--epochs", options->epochs,
                  fmt::format("number of the last epoch ({}; 1 with --steps)", kEpochs))
       .check(whole_number(1, kMostEpochs));
@@ -217,15 +235,55 @@ void add_train_flags(Command app,
   app.add_option("--keep", options->keep,
                  "keep this many of the newest checkpoints, as checkpoint-<step>.safetensors")
       .check(whole_number(1, kMostKept));
+  app.add_option("--checkpoint-writers", options->checkpoint_writers,
+                 "of several workers: chief writes whole checkpoints; all write a part each, to a "
+                 "folder that they share")
+      .check(one_of({"chief", "all"}))
+      .capture_default_str();
   app.add_option("--seed", options->seed, "seed of weights, shuffling and dropout")
       .capture_default_str()
       .check(seed_number());
   app.add_option("--run-dir", options->run_dir, "folder of the run (runs/<date and time>)");
   app.add_option("--resume", options->resume,
                  "continue the run in this folder, with its model, data and options");
+  app.add_option("--metrics", options->metrics,
+                 "serve metrics for Prometheus at this port of 127.0.0.1 (0: any), or at an "
+                 "address: 0.0.0.0:9100");
+  app.add_option("--tensorboard", options->tensorboard,
+                 "write losses, metrics, where the time went and the noise scale of every epoch as "
+                 "TensorBoard's event files to this folder");
   app.add_option("--trace", options->trace, "write the last steps as a trace for Perfetto");
   app.add_option("--json", options->json, "write the result to this file (-: standard output)");
   app.callback([app, options, run] { run(*options, app.given()); });
+}
+
+void set_checkpoint_interval(ModelCheckpointOptions& checkpoint, const std::string& text) {
+  if (text.empty()) return;
+  std::int64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, count);
+  const std::string unit(error == std::errc() ? stop : end, end);
+  const std::int64_t seconds = unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  constexpr std::int64_t kMost = 1'000'000'000;
+  require(error == std::errc() && count > 0 && count <= kMost && (unit.empty() || seconds > 0),
+          "--checkpoint-every {}: give a number of steps (500), or a time (90s, 10m, 2h)", text);
+  if (unit.empty()) {
+    checkpoint.every_steps = count;
+  } else {
+    checkpoint.every = std::chrono::seconds(count * seconds);
+  }
+}
+
+std::optional<std::int64_t> noise_scale_every(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  if (text == "off") return 0;
+  std::int64_t steps = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, steps);
+  require(error == std::errc() && stop == end && steps > 0 && steps <= kMostStepsOfAnEpoch,
+          "--noise-scale {}: give auto, off, or a number of steps from 1 to {}",
+          text.empty() ? "''" : text, kMostStepsOfAnEpoch);
+  return steps;
 }
 
 }  // namespace lockstep::cli

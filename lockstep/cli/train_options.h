@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/cli/command.h"
+#include "lockstep/train/callbacks.h"
 
 namespace lockstep::cli {
 
@@ -18,6 +19,8 @@ struct TrainOptions {
   std::string model = "lenet";
   std::string data;  // empty: Fashion-MNIST, as Debian packages it
   Placement placement;
+  MemoryFlags memory;
+  std::string fit;  // "auto", or bytes: what makes the step fit is chosen; empty: nothing is
   BatchFlags batch;
   std::int64_t epochs = 0;  // 0: not given
   std::int64_t steps = 0;   // per epoch; 0: a whole pass over the data
@@ -36,13 +39,17 @@ struct TrainOptions {
   std::int64_t copy_every = 0;      // steps; 0: chosen
   std::string checkpoint_every;     // "500" steps, "10m"; empty: at the end of epochs
   std::int64_t keep = 0;            // of the checkpoints, the newest; 0: only the last
+  std::string checkpoint_writers = "chief";
   std::uint64_t seed = 0;
   std::string on_nan = "stop";
+  std::string noise_scale = "auto";
   // For this call only; not stored in the run's record.
   std::string run_dir;
   std::string resume;
   std::string json;
   std::string trace;
+  std::string metrics;      // where to serve them: a port, or an address
+  std::string tensorboard;  // a folder
 };
 
 // Adds the flags; `run` is called with their values if the command is named.
@@ -73,5 +80,10 @@ Json settings_json(const TrainOptions& options);
 // flag contradicts the record; DataError, naming the folder `run`, if the record lacks a value.
 TrainOptions resumed_options(const Json& recorded, const TrainOptions& typed,
                              const GivenFlags& given, const std::string& run);
+
+// --checkpoint-every: "500" steps, "90s", "10m", "2h"; nothing where it is empty.
+void set_checkpoint_interval(ModelCheckpointOptions& checkpoint, const std::string& text);
+// --noise-scale: FitOptions::noise_scale_every.
+std::optional<std::int64_t> noise_scale_every(const std::string& text);
 
 }  // namespace lockstep::cli

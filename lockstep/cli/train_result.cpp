@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <ostream>
 
+#include "lockstep/cli/explanation_json.h"
 #include "lockstep/cli/interrupt.h"
 
 namespace lockstep::cli {
@@ -29,10 +31,21 @@ Json epoch_json(const EpochLog& epoch) {
   return json;
 }
 
-Json attribution_json(const Attribution& attribution) {
-  Json json = Json::object();
-  for (const auto& [name, share] : parts_of(attribution)) json[name] = share;
-  return json;
+// What is infinite is null: the gradient could not be told from zero.
+Json noise_json(const History& history) {
+  const NoiseScale& noise = *history.noise_scale;
+  const auto finite = [](double value) { return std::isfinite(value) ? Json(value) : Json(); };
+  const auto batch = static_cast<double>(history.batch_size);
+  const RateRule rule = rate_rule_of(history.optimizer);
+  return {{"value", finite(noise.value)},
+          {"low", finite(noise.low)},
+          {"high", finite(noise.high)},
+          {"samples", noise.samples},
+          {"squared_gradient", finite(noise.squared_gradient)},
+          {"trace", finite(noise.trace)},
+          {"seconds", history.noise_scale_seconds},
+          {"largest_batch", finite(noise.value)},
+          {"rate_for_twice_the_batch", rate_factor(noise.value, batch, 2 * batch, rule)}};
 }
 
 }  // namespace
@@ -59,6 +72,7 @@ Json result_json(const TrainOptions& options, const Strategy& strategy, std::int
                {"epochs", std::move(epochs)},
                {"step_ms", {{"median", history.median_step_ms()}, {"p99", history.p99_step_ms()}}},
                {"peak_bytes", history.peak_bytes},
+               {"micro_batches", history.micro_batches},
                {"attribution", attribution_json(history.attribution)},
                {"by_replica", std::move(replicas)},
                {"checkpoint", ending.checkpoint ? Json(*ending.checkpoint) : Json(nullptr)}};
@@ -79,6 +93,7 @@ Json result_json(const TrainOptions& options, const Strategy& strategy, std::int
                                   {"workers", recovery.workers}});
   }
   if (ending.signal != 0) json["interrupted"] = signal_name(ending.signal);
+  if (history.noise_scale) json["noise_scale"] = noise_json(history);
   if (history.loss_scale) {
     json["loss_scale"] = *history.loss_scale;
     json["overflowed_steps"] = history.overflowed_steps;
@@ -86,8 +101,8 @@ Json result_json(const TrainOptions& options, const Strategy& strategy, std::int
   return json;
 }
 
-void report(std::ostream& out, const History& history, const std::string& run, const Ending& ending,
-            std::int64_t epochs) {
+void report(std::ostream& out, const History& history, const EndReport& of) {
+  const auto& [run, ending, epochs, explanation] = of;
   if (history.epochs.empty() && ending.signal != 0) {
     out << fmt::format("interrupted by {} before the first step; continue with --resume {}\n",
                        signal_name(ending.signal), run);
@@ -100,7 +115,7 @@ void report(std::ostream& out, const History& history, const std::string& run, c
         run, epochs, epochs == 1 ? "" : "s", run, epochs + 1);
     return;
   }
-  out << '\n' << history.report({.program = true}) << '\n';
+  out << '\n' << history.report({.program = true, .explanation = explanation}) << '\n';
   const Logs& logs = history.epochs.back().logs;
   if (const auto accuracy = logs.find("val_accuracy")) {
     out << fmt::format("test accuracy {:.2f}%\n", *accuracy * 100);

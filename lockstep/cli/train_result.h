@@ -22,8 +22,13 @@ struct Ending {
 Json result_json(const TrainOptions& options, const Strategy& strategy, std::int64_t batch,
                  const History& history, const Ending& ending);
 
-// `run`: the folder; `epochs`: of the run.
-void report(std::ostream& out, const History& history, const std::string& run, const Ending& ending,
-            std::int64_t epochs);
+struct EndReport {
+  std::string run;  // the folder
+  const Ending& ending;
+  std::int64_t epochs = 0;                   // of the run
+  const Explanation* explanation = nullptr;  // ReportOptions::explanation
+};
+// What the user sees at the end.
+void report(std::ostream& out, const History& history, const EndReport& of);
 
 }  // namespace lockstep::cli

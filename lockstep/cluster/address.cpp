@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/in_quotes.h"
@@ -43,9 +44,13 @@ bool is_v6(std::string_view host) {
 
 }  // namespace
 
-std::string Address::text() const {
+std::string with_port(const std::string& host, int port) {
   const bool v6 = host.find(':') != std::string::npos;
   return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
+std::string Address::text() const {
+  return with_port(host, port);
 }
 
 std::uint16_t parse_port(std::string_view text, std::string_view what) {
@@ -67,7 +72,10 @@ std::string parse_host(std::string_view text, std::string_view what) {
   return std::string(host);
 }
 
-Address parse_address(std::string_view text, std::string_view what) {
+namespace {
+
+// The host and what is written behind the colon.
+std::pair<std::string, std::string_view> split(std::string_view text, std::string_view what) {
   const auto colon = text.rfind(':');
   require(colon != std::string_view::npos && colon + 1 < text.size() && text.back() != ']',
           "{}: {} has no port: write host:port, such as node1:5000", what, in_quotes(text));
@@ -75,7 +83,24 @@ Address parse_address(std::string_view text, std::string_view what) {
   require(host.find(':') == std::string_view::npos || host.front() == '[',
           "{}: {} could be read in two ways: write an IPv6 address with brackets, [::1]:5000", what,
           in_quotes(text));
-  return {.host = parse_host(host, what), .port = parse_port(text.substr(colon + 1), what)};
+  return {parse_host(host, what), text.substr(colon + 1)};
+}
+
+}  // namespace
+
+Address parse_address(std::string_view text, std::string_view what) {
+  auto [host, port] = split(text, what);
+  return {.host = std::move(host), .port = parse_port(port, what)};
+}
+
+ListenAddress parse_listen_address(std::string_view text, std::string_view what) {
+  auto [host, ports] = split(text, what);
+  if (ports == "0") return {.host = std::move(host), .ports = {}};
+  if (ports.find('-') != std::string_view::npos) {
+    return {.host = std::move(host), .ports = parse_port_range(ports, what)};
+  }
+  const int port = parse_port(ports, what);
+  return {.host = std::move(host), .ports = {.low = port, .high = port}};
 }
 
 PortRange parse_port_range(std::string_view text, std::string_view what) {

@@ -13,10 +13,13 @@ struct Address {
   std::string host = {};  // a name, or an address of IPv4 or IPv6, the latter without brackets
   std::uint16_t port = 0;
 
-  // "host:port", with brackets around a host of IPv6.
+  // with_port(host, port)
   std::string text() const;
   bool operator==(const Address&) const = default;
 };
+
+// "host:port", with brackets around a host of IPv6.
+std::string with_port(const std::string& host, int port);
 
 // These throw UsageError; `what` is where the text comes from, for the message: "MASTER_PORT".
 
@@ -29,6 +32,13 @@ std::uint16_t parse_port(std::string_view text, std::string_view what);
 
 // "29500-29600".
 PortRange parse_port_range(std::string_view text, std::string_view what);
+// "10.0.0.1:4711", "10.0.0.1:4711-4720" for the first free port of these, "[::1]:0" for any.
+struct ListenAddress {
+  std::string host = {};
+  PortRange ports = {};
+};
+ListenAddress parse_listen_address(std::string_view text, std::string_view what);
+
 inline constexpr const char* kPortRangeVariable = "LOCKSTEP_PORT_RANGE";
 
 }  // namespace lockstep

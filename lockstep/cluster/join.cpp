@@ -95,6 +95,7 @@ std::shared_ptr<Membership> join_by_etcd(const ClusterSpec& spec, const JoinOpti
                   .tls = options.tls,
                   .ports = options.ports,
                   .heartbeat_timeout = options.heartbeat_timeout,
+                  .progress_timeout = options.progress_timeout,
                   .on_failure = options.on_failure,
                   .join_timeout = options.join_timeout});
 }

@@ -36,6 +36,8 @@ class Membership {
   virtual int workers() const = 0;
   // Grows whenever the members change; what belongs to an older one is refused.
   virtual std::uint64_t generation() const = 0;
+  // Whether this worker came to a job that others had begun.
+  virtual bool came_later() const { return generation() > 1; }
   // Of this generation: keys of an older one are not seen.
   virtual Store& store() = 0;
   // The local end of the connection to the store: an address at which other workers reach this one.

@@ -53,66 +53,76 @@ std::vector<Placement> place_node(const Graph& graph, const Node& node, std::str
   }
 }
 
-// Marks the slots of every update as slices, where that is possible.
-class SlotSharding {
+// Marks what ranks keep slices of, where that is possible: slots, and parameters, of updates.
+class UpdateSharding {
  public:
-  explicit SlotSharding(Graph& graph) : graph_(graph) {
+  UpdateSharding(Graph& graph, const PlaceOptions& options) : graph_(graph), options_(options) {
     for (const Node& node : graph.nodes()) {
       for (ValueId id : node.inputs) readers_[id].push_back(&node);
     }
     for (const auto& [name, id] : graph.outputs()) outputs_.insert(id);
   }
 
-  // Those of all updates, or only of those whose slots were made so.
-  void run(bool all) {
+  void run() {
     for (const Node& node : graph_.nodes()) {
-      if (node.op != Op::Update || node.attrs.integer("slots") == 0) continue;
-      if (node.attrs.has(kOfSlices)) continue;
-      if (all || graph_.info(node.inputs.back()).placement.on(kDataAxis).is_flat()) mark(node);
+      if (node.op != Op::Update || node.attrs.has(kOfSlices)) continue;
+      const bool has_slots = node.attrs.integer("slots") > 0;
+      const bool demanded =
+          has_slots && graph_.info(node.inputs.back()).placement.on(kDataAxis).is_flat();
+      const bool asked = options_.parameters.is_flat() || (has_slots && options_.slots.is_flat());
+      if (!demanded && !asked) continue;
+      const std::string obstacle = obstacle_to(node);
+      require(obstacle.empty() || !demanded, "[{}] {}: keep its slots Replicated", node.name,
+              obstacle);
+      if (obstacle.empty()) mark(node);
     }
   }
 
  private:
-  void mark(const Node& update) {
-    const std::string& rule = update.attrs.text("rule");
-    require(rule != "lars" && rule != "lamb" && !update.attrs.has("clip_norm"),
-            "[{}] {} needs the norm of whole parameters, of which a rank has slices only where "
-            "slots are Sharded(flat): keep its slots Replicated",
-            update.name, update.attrs.has("clip_norm") ? "clipnorm" : rule);
-    const auto count = static_cast<std::size_t>(update.attrs.integer("count"));
+  static std::size_t count_of(const Node& update) {
+    return static_cast<std::size_t>(update.attrs.integer("count"));
+  }
+
+  // Why ranks cannot update slices; empty: they can.
+  std::string obstacle_to(const Node& update) {
+    const std::size_t count = count_of(update);
     for (std::size_t i = 0; i < count; ++i) {
       const std::string& parameter = graph_.producer(update.inputs[kPlaceScalars + i]).name;
       const ValueId sum = update.inputs[kPlaceScalars + count + i];
       const Node& list = graph_.producer(sum);
-      require(is_bucket(list) && !is_aside(list),
-              "[{}] the gradient of {} is not added up by all_reduce_gradients, as slots that are "
-              "Sharded(flat) need it; apply the optimizer to plain gradients",
-              update.name, parameter);
-      for (ValueId id : list.outputs) expect_read_by_updates(update, id);
+      if (!is_bucket(list) || is_aside(list)) {
+        return fmt::format(
+            "the gradient of {} is not added up by all_reduce_gradients, as slots that are "
+            "Sharded(flat) need it",
+            parameter);
+      }
+      const auto updates = std::ranges::count_if(
+          readers_[sum], [](const Node* reader) { return reader->op == Op::Update; });
+      if (updates != 1)
+        return fmt::format("{} updates read the gradient of {}", updates, parameter);
     }
     for (std::size_t i = kPlaceScalars + 2 * count; i < update.inputs.size(); ++i) {
-      require(
-          readers_[update.inputs[i]].size() == 1 && !outputs_.contains(update.inputs[i]),
-          "[{}] {} is read by more than its update, and is Sharded(flat): keep slots Replicated",
-          update.name, graph_.producer(update.inputs[i]).name);
-      graph_.info(update.inputs[i]).placement.set(kDataAxis, Placement::sharded_flat());
+      if (readers_[update.inputs[i]].size() > 1 || outputs_.contains(update.inputs[i])) {
+        return fmt::format("{} is read by more than its update, and is Sharded(flat)",
+                           graph_.producer(update.inputs[i]).name);
+      }
     }
+    return "";
   }
 
-  void expect_read_by_updates(const Node& update, ValueId sum) {
-    const std::vector<const Node*>& readers = readers_[sum];
-    const auto other =
-        std::ranges::find_if(readers, [](const Node* reader) { return reader->op != Op::Update; });
-    require(other == readers.end(),
-            "[{}] {} reads whole gradients (global_clipnorm, a loss scale), of which a rank has "
-            "slices only where slots are Sharded(flat): keep its slots Replicated",
-            update.name, other == readers.end() ? "" : op_def((*other)->op).name);
-    require(readers.size() == 1 && !outputs_.contains(sum),
-            "[{}] a gradient is read by {} nodes beside its update: keep slots Replicated",
-            update.name, readers.size());
+  void mark(const Node& update) {
+    const std::size_t count = count_of(update);
+    const auto mark_from = [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        graph_.info(update.inputs[i]).placement.set(kDataAxis, Placement::sharded_flat());
+      }
+    };
+    mark_from(kPlaceScalars + 2 * count, update.inputs.size());
+    if (options_.parameters.is_flat()) mark_from(kPlaceScalars, kPlaceScalars + count);
   }
 
   Graph& graph_;
+  const PlaceOptions& options_;
   std::map<ValueId, std::vector<const Node*>> readers_;
   std::set<ValueId> outputs_;
 };
@@ -159,9 +169,14 @@ void PlacePass::run(Graph& graph) {
     return;
   }
   derive_placements(graph, kDataAxis, options_.inputs);
-  require(options_.slots.is_replicated() || options_.slots.is_flat(),
-          "[place] slots are {}; they can be Replicated or Sharded(flat)", options_.slots.str());
-  SlotSharding(graph).run(options_.slots.is_flat());
+  for (const Placement& placement : {options_.slots, options_.parameters}) {
+    require(placement.is_replicated() || placement.is_flat(),
+            "[place] slots or parameters are {}; they can be Replicated or Sharded(flat)",
+            placement.str());
+  }
+  require(options_.slots.is_flat() || !options_.parameters.is_flat(),
+          "[place] parameters are Sharded(flat) and slots are not: shard both");
+  UpdateSharding(graph, options_).run();
 }
 
 }  // namespace lockstep

@@ -8,8 +8,9 @@
 // update, and because a custom training loop decides when gradients are reduced by calling it.
 // Place derives the placements around these nodes and checks them: an update that reads gradients
 // which were not reduced, and a replicated variable that is assigned a rank's own value, are
-// errors. Place itself writes only the placements of slots: with Sharded(flat) every rank keeps the
-// slots of its own slice of each bucket (ZeRO 1 and 2), and Bucket writes the collectives for it.
+// errors. Place itself writes only the placements of slots and parameters: with Sharded(flat) every
+// rank keeps those of its own slice of each bucket (slots: ZeRO 1 and 2; both: ZeRO 3), and Bucket
+// writes the collectives for it.
 //
 // A constant, and what is broadcast from it, is assumed to be Replicated. One that depends on the
 // size of a rank's piece of the batch (a number of samples) has to be all-reduced before an update
@@ -27,9 +28,12 @@ struct PlaceOptions {
   int ranks = 1;  // along the axis `data`
   // Inputs, by name, whose placement is not input_placement's.
   std::map<std::string, Placement> inputs = {};
-  // Of optimizers' slots: as their variables say, or Sharded(flat) for all. UsageError, naming the
-  // optimizer, if its rule needs whole tensors or norms of all gradients.
+  // Of optimizers' slots: as their variables say, or Sharded(flat) for all of which ranks can have
+  // slices: an update whose gradients were not reduced as a list, or with slots that something else
+  // reads, stays whole (UsageError if its variables say otherwise).
   Placement slots = {};
+  // Of the parameters of those updates: Sharded(flat) only together with slots.
+  Placement parameters = {};
 };
 
 // Inputs with dimensions are slices of the batch, Sharded(0); the rank's number, its offset in the

@@ -1,5 +1,6 @@
 #include "lockstep/distribute/schedule.h"
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -19,6 +20,7 @@ class Description {
     for (const Node& node : graph.nodes()) {
       if (node.op == Op::Update) name_gradients(node);
       if (node.op == Op::Assign) name(node.inputs[1], graph.producer(node.inputs[0]).name);
+      if (node.op == Op::AllGather) name_gathered(node);
     }
   }
 
@@ -38,13 +40,26 @@ class Description {
   }
 
  private:
-  // What a value is made of, whatever its layout.
+  // What a value is made of, whatever its layout and type.
   ValueId plain(ValueId id) const {
-    while (graph_.producer(id).op == Op::Reorder) id = graph_.producer(id).inputs[0];
-    return id;
+    for (;;) {
+      const Node& node = graph_.producer(id);
+      if (node.op != Op::Reorder && node.op != Op::Cast) return id;
+      const auto place = std::ranges::find(node.outputs, id) - node.outputs.begin();
+      id = node.inputs[static_cast<std::size_t>(place)];
+    }
   }
 
   void name(ValueId id, const std::string& name) { names_.emplace(plain(id), name); }
+
+  // Slices of variables, as they are or rounded.
+  void name_gathered(const Node& gather) {
+    for (std::size_t i = 0; i < gather.inputs.size(); ++i) {
+      const Node* from = &graph_.producer(gather.inputs[i]);
+      if (from->op == Op::Cast) from = &graph_.producer(from->inputs[0]);
+      if (from->op == Op::Variable) name(gather.outputs[i], from->name);
+    }
+  }
 
   void name_gradients(const Node& update) {
     const auto count = static_cast<std::size_t>(update.attrs.integer("count"));

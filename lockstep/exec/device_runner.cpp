@@ -49,11 +49,17 @@ DeviceRunner::DeviceRunner(const Plan& plan, const KernelLibrary& library, const
       communication_(on_one_device(options) ? compute_ : device.stream(kCommunicationStream)),
       copies_(device.stream(kCommunicationStream + 1)),
       side_(device.stream(kCommunicationStream + 2)),
+      fetches_(device.stream(kCommunicationStream + 3)),
+      stores_(device.stream(kCommunicationStream + 4)),
       bound_inputs_(memory.inputs().size()) {
-  if (alone_) divided_ = find_side_streams(plan, memory);
+  for (const Instruction& instruction : plan.instructions) {
+    if (instruction.staging_bytes > 0) stored_.push_back(device.make_event(false));
+  }
+  // Updates beside the backward pass have the communication stream for themselves.
+  if (alone_ && stored_.empty()) divided_ = find_side_streams(plan, memory);
   bind_instructions_and_results();
   const bool timed = options.recorder != nullptr;
-  if (timed) clock_ = std::make_unique<RunClock>(options);
+  if (timed) clock_ = std::make_unique<RunClock>(options, &memory.rank().last_run_end_ns());
   if (timed && !alone_) {
     Track& track = options.recorder->track(options.track + " communication");
     const auto stamped = std::ranges::count_if(bound_, [](const BoundInstruction& instruction) {
@@ -228,6 +234,9 @@ void DeviceRunner::issue(std::size_t turn) {
   communicated_ = awaited_ = -1;
   if (comm_timer_ != nullptr) comm_timer_->begin(turn);
   if (divided_.any) side_.wait_for(compute_);
+  staged_ = 0;
+  const bool stages = !stored_.empty() && &communication_ != &compute_;
+  if (stages) fetches_.wait_for(compute_);
   for (std::size_t s = 0; s < bound_.size(); ++s) {
     BoundInstruction& bound = bound_[s];
     if (divided_.any && divided_.joins[s]) {
@@ -247,6 +256,8 @@ void DeviceRunner::issue(std::size_t turn) {
       const bool exposed = &stream == &compute_;
       comm_timer_->collective(stream, exposed, bound.name,
                               [&] { issue_instruction(bound, stream); });
+    } else if (!bound.fetches.empty()) {
+      issue_staged(bound, stream);
     } else {
       issue_instruction(bound, stream);
     }
@@ -261,6 +272,10 @@ void DeviceRunner::issue(std::size_t turn) {
   }
   if (divided_.any) compute_.wait_for(side_);
   await_communication(communicated_);
+  if (stages) {
+    compute_.wait_for(fetches_);
+    compute_.wait_for(stores_);
+  }
   if (comm_timer_ != nullptr) comm_timer_->end(compute_);
   if (sent_early) compute_.wait_for(copies_);
   send_rest(turn);
@@ -292,11 +307,29 @@ Stream& DeviceRunner::stream_of(std::size_t instruction) {
 
 void DeviceRunner::issue_instruction(BoundInstruction& bound, Stream& stream) {
   if (bound.kernel != nullptr) {
+    stream.copy_all(bound.fetches);
     bound.kernel->run(stream);
+    stream.copy_all(bound.stores);
     return;
   }
   stream.copy_all(bound.copies);
   for (const auto& collective : bound.collectives) collective->issue(stream);
+}
+
+// The two staging buffers are used in turns: slots come while those of the update before are
+// updated and those of the one before it go back. Replicas on one device are one chain, without
+// branches.
+void DeviceRunner::issue_staged(BoundInstruction& bound, Stream& stream) {
+  constexpr std::size_t kBuffers = 2;
+  if (&communication_ == &compute_) return issue_instruction(bound, stream);
+  const std::size_t number = staged_++;
+  if (number >= kBuffers) fetches_.wait_for(*stored_[number - kBuffers]);
+  fetches_.copy_all(bound.fetches);
+  stream.wait_for(fetches_);
+  bound.kernel->run(stream);
+  stores_.wait_for(stream);
+  stores_.copy_all(bound.stores);
+  stored_[number]->record(stores_);
 }
 
 void DeviceRunner::await_inputs() {

@@ -64,6 +64,7 @@ class DeviceRunner final : public Runner {
   void send_rest(std::size_t turn);
   void issue(std::size_t turn);
   void issue_instruction(BoundInstruction& bound, Stream& stream);
+  void issue_staged(BoundInstruction& bound, Stream& stream);
   void await_communication(int instruction);
   Stream& stream_of(std::size_t step);
   // Waits for the runs up to this one, in order.
@@ -88,6 +89,12 @@ class DeviceRunner final : public Runner {
   Stream& communication_;  // the same where all replicas are on one device
   Stream& copies_;
   Stream& side_;
+  // Of updates whose slots are in host memory: they are copied to staging buffers and back on
+  // streams of their own, since a bus carries both ways at once.
+  Stream& fetches_;
+  Stream& stores_;
+  std::vector<std::unique_ptr<Event>> stored_;  // one for each such update
+  std::size_t staged_ = 0;                      // of them, while a step is issued
   // What the next run reads instead of an input's host side, by input.
   struct BoundInput {
     std::shared_ptr<Buffer> memory;

@@ -65,7 +65,9 @@ void HostRunner::run(Inputs) {
 }
 
 void HostRunner::run_kernel(BoundInstruction& bound) {
+  for (const Stream::Copy& copy : bound.fetches) std::memcpy(copy.to, copy.from, copy.bytes);
   bound.kernel->run(*stream_);
+  for (const Stream::Copy& copy : bound.stores) std::memcpy(copy.to, copy.from, copy.bytes);
   if (track_ == nullptr) return;
   const std::int64_t now = now_ns();
   track_->add(bound.name, SpanKind::Compute, clock_ns_, now);

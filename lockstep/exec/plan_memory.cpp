@@ -115,7 +115,7 @@ std::byte* PlanMemory::address(ValueId id) const {
                                     : rank_->arena() + plan_.arena_bytes + allocation.offset;
   }
   const Node& node = leaf(id);
-  if (node.op == Op::Variable) return state_.data(*node.variable);
+  if (node.op == Op::Variable) return state_.data(*node.variable) + allocation.offset;
   const auto uploaded = constants_.find(&node);
   if (uploaded != constants_.end()) return uploaded->second;
   return const_cast<std::byte*>(node.constant.raw());  // never written: constants are inputs only
@@ -125,13 +125,13 @@ std::byte* PlanMemory::workspace(const Instruction& instruction) const {
   return instruction.workspace_bytes > 0 ? rank_->arena() + instruction.workspace_offset : nullptr;
 }
 
+std::byte* PlanMemory::staging(const Instruction& instruction) const {
+  return instruction.staging_bytes > 0 ? rank_->arena() + instruction.staging_offset : nullptr;
+}
+
 // The variable or constant whose memory a value outside the arena refers to.
 const Node& PlanMemory::leaf(ValueId id) const {
-  const Node* node = &plan_.graph.producer(id);
-  while (node->op != Op::Variable && node->op != Op::Constant) {
-    node = &plan_.graph.producer(node->inputs[0]);
-  }
-  return *node;
+  return plan_.graph.producer(plan_.values[static_cast<std::size_t>(id)].of);
 }
 
 Tensor PlanMemory::host_view(ValueId id) const {

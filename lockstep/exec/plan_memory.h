@@ -44,11 +44,15 @@ class PlanMemory {
   // Leaves the arena without a user.
   void leave_arena() const { rank_->enter_arena(nullptr); }
 
+  RankMemory& rank() const { return *rank_; }
+  const State& state() const { return state_; }
+
   // Zeroed device memory that is counted as the rank's.
   std::shared_ptr<Buffer> allocate(std::size_t bytes) const { return rank_->allocate(bytes); }
 
   std::byte* address(ValueId id) const;
   std::byte* workspace(const Instruction& instruction) const;
+  std::byte* staging(const Instruction& instruction) const;
 
   // The host's side of an input or output, which never moves: on a CPU device the memory itself.
   Tensor host_view(ValueId id) const;

@@ -45,6 +45,8 @@ class RankMemory {
   bool enter_arena(const void* plan);
 
   Device& device() const { return device_; }
+  // When the last run of one of its plans ended, by the host's clock; kept by RunClock.
+  std::int64_t& last_run_end_ns() { return last_run_end_ns_; }
 
  private:
   std::shared_ptr<Buffer> counted(std::shared_ptr<Buffer> buffer) const;
@@ -55,6 +57,7 @@ class RankMemory {
   std::shared_ptr<Buffer> arena_;
   std::uint64_t generation_ = 0;
   const void* plan_ = nullptr;  // whose values are in the arena
+  std::int64_t last_run_end_ns_ = 0;
 };
 
 }  // namespace lockstep

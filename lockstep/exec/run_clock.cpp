@@ -11,12 +11,13 @@ std::int64_t ns_between(Event& earlier, Event& later) {
 
 }  // namespace
 
-RunClock::RunClock(const ExecutorOptions& options)
+RunClock::RunClock(const ExecutorOptions& options, std::int64_t* last_end_of_rank)
     : track_(options.recorder->track(options.track)),
       host_(options.host_track.empty() || options.host_track == options.track
                 ? nullptr
                 : &options.recorder->track(options.host_track)),
-      device_track_(options.recorder->track(options.track + " device")) {}
+      device_track_(options.recorder->track(options.track + " device")),
+      last_end_of_rank_(last_end_of_rank != nullptr ? last_end_of_rank : &last_end_ns_) {}
 
 void RunClock::ended(const Run& run) {
   std::int64_t end = run.seen_ns;
@@ -26,7 +27,8 @@ void RunClock::ended(const Run& run) {
     end = std::min(end, run.issued_ns + ns_between(*run.copied, *run.done));
   }
   // From here on it had everything but its inputs.
-  const std::int64_t ready = std::min(end, std::max(run.issued_ns, last_end_ns_));
+  const std::int64_t ready =
+      std::min(end, std::max({run.issued_ns, last_end_ns_, *last_end_of_rank_}));
   std::int64_t begin = ready;
   if (run.copied != nullptr) {
     begin = std::clamp(end - ns_between(*run.copied, *run.done), ready, end);
@@ -42,6 +44,7 @@ void RunClock::ended(const Run& run) {
   if (begin > ready) device_track_.add("await inputs", SpanKind::Input, ready, begin);
   device_track_.add("run step", SpanKind::Compute, begin, end);
   last_end_ns_ = end;
+  *last_end_of_rank_ = std::max(*last_end_of_rank_, end);
 }
 
 void RunClock::take_back(std::int64_t begin_ns, std::int64_t end_ns) {

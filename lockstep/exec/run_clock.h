@@ -16,8 +16,9 @@ namespace lockstep {
 
 class RunClock {
  public:
-  // The options must have a recorder.
-  explicit RunClock(const ExecutorOptions& options);
+  // The options must have a recorder. `last_end_of_rank`: when the last run of any plan of this
+  // rank ended; the plans of a rank run one after another. Null: this is its only plan.
+  explicit RunClock(const ExecutorOptions& options, std::int64_t* last_end_of_rank = nullptr);
 
   // What is known of a run that is over. Events are timed.
   struct Run {
@@ -42,7 +43,8 @@ class RunClock {
   Track& track_;
   Track* host_;  // if it is a different one
   Track& device_track_;
-  std::int64_t last_end_ns_ = 0;
+  std::int64_t last_end_ns_ = 0;  // of this plan
+  std::int64_t* last_end_of_rank_;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/collective.h"
+#include "lockstep/graph/ops/update.h"
 
 namespace lockstep {
 namespace {
@@ -90,7 +91,8 @@ void bind_in_place(BoundInstruction& bound, const Plan& plan, const Node& node,
 }
 
 // The whole list is in the workspace: a reduce_scatter copies its inputs there and its slices from
-// there; an all_gather copies its slices there and its results from there.
+// there; an all_gather copies its slices there and its results from there. Without a workspace the
+// inputs or results are one block themselves, as the plan lays them out.
 void bind_in_workspace(BoundInstruction& bound, const Plan& plan, const Node& node,
                        const PlanMemory& memory, std::byte* workspace, Communicator& comm) {
   const RankInGroup here = rank_in_group(node.attrs);
@@ -104,6 +106,15 @@ void bind_in_workspace(BoundInstruction& bound, const Plan& plan, const Node& no
   for (ValueId id : whole) types.push_back(plan.graph.type(id));
   const std::vector<Slice> slices = slices_of(types, here);
   const DType dtype = types[0].dtype;
+  if (workspace == nullptr) {
+    workspace = memory.address(whole.front());
+    const std::byte* end = workspace;
+    for (ValueId id : whole) {
+      ensure(memory.address(id) == end, "[{}] {}: its values are not contiguous",
+             op_def(node.op).name, node.name);
+      end += plan.graph.bytes(id);
+    }
+  }
   std::vector<Stream::Copy> wholes;
   std::vector<Stream::Copy> own;
   std::size_t bytes = 0;
@@ -113,8 +124,10 @@ void bind_in_workspace(BoundInstruction& bound, const Plan& plan, const Node& no
     own.push_back({workspace + begin, memory.address(sliced[i]), plan.graph.bytes(sliced[i])});
     bytes += plan.graph.bytes(whole[i]);
   }
-  std::erase_if(wholes, [](const Stream::Copy& copy) { return copy.bytes == 0; });
-  std::erase_if(own, [](const Stream::Copy& copy) { return copy.bytes == 0; });
+  std::erase_if(wholes,
+                [](const Stream::Copy& copy) { return copy.bytes == 0 || copy.from == copy.to; });
+  std::erase_if(own,
+                [](const Stream::Copy& copy) { return copy.bytes == 0 || copy.from == copy.to; });
   std::vector<Stream::Copy> results;
   for (const Stream::Copy& in : scatters ? own : wholes) {
     results.push_back({const_cast<std::byte*>(in.from), in.to, in.bytes});
@@ -147,6 +160,35 @@ void expect_in_place(const Plan& plan, const Node& node, const PlanMemory& memor
   }
 }
 
+// Those of neighbours are one.
+void add_copy(std::vector<Stream::Copy>& copies, const Stream::Copy& next, bool same_block) {
+  if (same_block && !copies.empty()) {
+    Stream::Copy& last = copies.back();
+    if (last.to + last.bytes == next.to && last.from + last.bytes == next.from) {
+      last.bytes += next.bytes;
+      return;
+    }
+  }
+  copies.push_back(next);
+}
+
+// Makes an update work on its slots, which are its last inputs, where they are copied to.
+void stage(BoundInstruction& bound, Binding& binding, const Plan& plan, const Node& node,
+           const State& state, std::byte* to) {
+  const std::size_t slots = staged_slots(node).size();
+  const Buffer* block = nullptr;
+  for (std::size_t i = node.inputs.size() - slots; i < node.inputs.size(); ++i) {
+    const std::size_t bytes = plan.graph.bytes(node.inputs[i]);
+    auto* const from = const_cast<std::byte*>(binding.inputs[i]);
+    const Buffer& next = state.block(*plan.graph.producer(node.inputs[i]).variable);
+    add_copy(bound.fetches, {to, from, bytes}, block == &next);
+    add_copy(bound.stores, {from, to, bytes}, block == &next);
+    block = &next;
+    binding.inputs[i] = to;
+    to += bytes;
+  }
+}
+
 }  // namespace
 
 std::string span_name(const Node& node) {
@@ -174,6 +216,8 @@ std::vector<BoundInstruction> bind_instructions(const Plan& plan, const KernelLi
       Binding binding;
       for (ValueId id : node.inputs) binding.inputs.push_back(memory.address(id));
       for (ValueId id : node.outputs) binding.outputs.push_back(memory.address(id));
+      if (instruction.staging_bytes > 0)
+        stage(bound, binding, plan, node, memory.state(), memory.staging(instruction));
       binding.workspace = memory.workspace(instruction);
       // With other replicas, the update runs even after a fault, so that all replicas stay
       // identical.

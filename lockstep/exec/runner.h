@@ -35,6 +35,9 @@ struct BoundInstruction {
   std::vector<std::unique_ptr<Collective>> collectives;
   // What has to be copied first to where the collectives work.
   std::vector<Stream::Copy> copies;
+  // Of an update whose slots are in host memory: to its staging buffer, and back.
+  std::vector<Stream::Copy> fetches;
+  std::vector<Stream::Copy> stores;
   const char* name = "";
   int waits_for = -1;          // an instruction of the communication stream, and all before it
   bool communication = false;  // belongs to that stream

@@ -6,6 +6,8 @@
 #include "lockstep/device/cpu/cpu_device.h"
 #include "lockstep/device/cpu/memory.h"
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/graph/ops/update.h"
+#include "lockstep/plan/slices_in_place.h"
 
 namespace lockstep {
 namespace {
@@ -72,7 +74,17 @@ void State::add(const Graph& graph) {
 }
 
 void State::add(const Graph& graph, const SliceOf& slices) {
-  // The lists of every Update first, so that each is contiguous; then the rest.
+  // What is gathered in place, and the lists of every Update, first, so that each is contiguous;
+  // then the rest.
+  for (const Node& node : graph.nodes()) {
+    if (node.op != Op::AllGather) continue;
+    std::vector<Slot> slots;
+    for (ValueId id : gathered_variables(graph, node)) {
+      const Node& variable = graph.producer(id);
+      if (!has(*variable.variable)) slots.push_back(slot_of(graph, variable, slices(variable)));
+    }
+    if (!slots.empty()) add_together(std::move(slots));
+  }
   for (const Node& node : graph.nodes()) {
     if (node.op != Op::Update) continue;
     const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
@@ -86,7 +98,8 @@ void State::add(const Graph& graph, const SliceOf& slices) {
                producer.name);
         if (!has(*producer.variable)) slots.push_back(slot_of(graph, producer, slices(producer)));
       }
-      add_together(std::move(slots));
+      const bool staged = list > 3 + count && node.attrs.has(kStaged);
+      add_together(std::move(slots), staged ? Memory::Host : Memory::Device);
     }
   }
   for (const Node& node : graph.nodes()) {
@@ -110,10 +123,12 @@ void State::add(const VariableRef& variable, const Layout& layout) {
                  .sharded = false}});
 }
 
-void State::add_together(std::vector<Slot> slots) {
+void State::add_together(std::vector<Slot> slots, Memory where) {
   std::size_t bytes = 0;
   for (const Slot& slot : slots) bytes += slot.bytes();
-  const std::shared_ptr<Buffer> buffer = memory_->allocate_persistent(bytes);
+  const bool on_host = where == Memory::Host && !device_->shares_host_memory();
+  const std::shared_ptr<Buffer> buffer =
+      on_host ? device_->allocate_host(bytes) : memory_->allocate_persistent(bytes);
   expect_memory_to_run("[variables] " + device_->name());  // initializers use all cores
   std::size_t offset = 0;
   for (Slot& slot : slots) {
@@ -141,6 +156,15 @@ const State::Slot& State::slot(const Variable& variable) const {
 std::byte* State::data(const Variable& variable) const {
   const Slot& found = slot(variable);
   return found.buffer->data() + found.offset;
+}
+
+bool State::is_contiguous(std::span<const VariableRef> variables) const {
+  const std::byte* end = nullptr;
+  for (const VariableRef& variable : variables) {
+    if (is_sharded(*variable) || (end != nullptr && data(*variable) != end)) return false;
+    end = data(*variable) + bytes(*variable);
+  }
+  return true;
 }
 
 // Through host memory, in the variable's layout.

@@ -36,7 +36,9 @@ class State {
       : memory_(std::move(memory)), device_(&memory_->device()), seed_(seed) {}
 
   // Adds and initialises the variables of a graph that are missing, in the layouts that they have
-  // in the graph. Those that one Update node names together are contiguous. Of a Sharded(flat)
+  // in the graph. Those that one Update node names together are contiguous, and those that one
+  // AllGather's results are assigned to (plan/slices_in_place.h); slots of a staged update are in
+  // host memory that the device's streams reach. Of a Sharded(flat)
   // variable only this rank's slice is stored.
   void add(const Graph& graph);
   // The same where the graph is that of another rank, with the slices of this one.
@@ -47,6 +49,9 @@ class State {
   bool has(const Variable& variable) const { return slots_.contains(&variable); }
   const Layout& layout(const Variable& variable) const { return slot(variable).layout; }
   std::byte* data(const Variable& variable) const;
+  // The allocation that it lies in. Blocks that touch are still two allocations, and a copy may not
+  // span them.
+  const Buffer& block(const Variable& variable) const { return *slot(variable).buffer; }
   // The value, row-major: a copy. UsageError if only a slice is stored here: the whole value is
   // gathered from the slices of all ranks.
   Tensor get(const Variable& variable) const;
@@ -58,6 +63,9 @@ class State {
   const Slice& slice(const Variable& variable) const { return slot(variable).slice; }
   bool is_sharded(const Variable& variable) const { return slot(variable).sharded; }
   Tensor get_slice(const Variable& variable) const;
+
+  // Whether variables that are stored whole are contiguous here, in this order.
+  bool is_contiguous(std::span<const VariableRef> variables) const;
 
   std::vector<VariableRef> variables() const { return order_; }
   std::size_t bytes() const;
@@ -86,8 +94,9 @@ class State {
     std::size_t bytes() const;
   };
   const Slot& slot(const Variable& variable) const;
-  // Contiguous; buffer and offset are still to be chosen.
-  void add_together(std::vector<Slot> slots);
+  // Contiguous, in the device's memory or the host's; buffer and offset are still to be chosen.
+  enum class Memory { Device, Host };
+  void add_together(std::vector<Slot> slots, Memory where = Memory::Device);
   static Slot slot_of(const Graph& graph, const Node& node, const Slice& slice);
 
   std::shared_ptr<RankMemory> memory_;

@@ -67,7 +67,13 @@ Value Graph::variable(const VariableRef& variable) {
 }
 
 Value Graph::variable(const VariableRef& variable, const Slice& slice) {
-  ensure(!variables_.contains(variable.get()) && slice.begin <= slice.end &&
+  const auto found = variables_.find(variable.get());
+  const bool known = found != variables_.end();
+  if (known && producer(found->second).attrs.has("begin") &&
+      slice_of_variable(producer(found->second)) == slice) {
+    return {this, found->second};
+  }
+  ensure(!known && slice.begin <= slice.end &&
              std::cmp_less_equal(slice.end, variable->shape.elements()),
          "elements {} to {} of variable {}, which has {}", slice.begin, slice.end, variable->name,
          variable->shape.elements());

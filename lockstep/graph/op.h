@@ -85,7 +85,9 @@ enum class Op : std::uint8_t {
   Assign,
   // over lists of parameters, one sweep each (ops/update.h)
   Update,
+  UpdateNorms,
   GlobalNorm,
+  RoundGradients,  // {dtype, count} (ops/error_feedback.h)
   // between ranks (ops/collective.h); all have {group}
   AllReduce,      // {after}
   ReduceScatter,  // {rank, size}

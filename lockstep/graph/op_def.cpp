@@ -29,6 +29,7 @@ std::array<OpDef, kOps> make_table() {
   put(softmax_ops());
   put(state_ops());
   put(update_ops());
+  put(error_feedback_ops());
   put(collective_ops());
   put(pointwise_ops());
   put(layout_ops());

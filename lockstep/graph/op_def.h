@@ -109,6 +109,7 @@ std::vector<OpDef> random_ops();
 std::vector<OpDef> softmax_ops();
 std::vector<OpDef> state_ops();
 std::vector<OpDef> update_ops();
+std::vector<OpDef> error_feedback_ops();
 std::vector<OpDef> collective_ops();
 std::vector<OpDef> pointwise_ops();
 std::vector<OpDef> layout_ops();

@@ -7,6 +7,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/random.h"
 #include "lockstep/graph/ops/elementwise.h"
+#include "lockstep/graph/recomputed.h"
 #include "lockstep/nn/layers/argument.h"
 #include "lockstep/nn/layers/input.h"
 #include "lockstep/nn/naming.h"
@@ -210,7 +211,13 @@ Value LayerBase::trace(std::span<const Value> inputs, const CallOptions& options
   settle_name(&graph);
   ensure_built(types_of(inputs));
   const Graph::NameScope scope(graph, path_.empty() ? "" : name_);
+  const Graph::NameScope mark(graph, checkpoint_ ? kCheckpointScope : "");
   return call(inputs, options);
+}
+
+Layer checkpoint(Layer layer) {
+  layer->set_checkpoint(true);
+  return layer;
 }
 
 VariableRef LayerBase::add_variable(const std::string& name, Shape shape, VariableOptions options) {

@@ -58,6 +58,9 @@ class LayerBase {
   std::vector<VariableRef> trainable_variables() const;  // none if trainable() is false
   bool trainable() const { return trainable_; }
   void set_trainable(bool trainable);  // the children's too
+  // Marks the layer for recomputation: with recompute = "blocks", only its inputs and outputs are
+  // kept for the backward pass, which computes the rest again. Nodes say so in their names.
+  void set_checkpoint(bool checkpoint) { checkpoint_ = checkpoint; }
   // The regularisation losses (scalars), added to a graph.
   std::vector<Value> losses(Graph& graph) const;
 
@@ -108,6 +111,7 @@ class LayerBase {
   const LayerBase* holder_ = nullptr;  // decides the path; compared, never dereferenced
   bool built_ = false;
   bool trainable_ = true;
+  bool checkpoint_ = false;
   std::vector<ValueType> built_for_;
   std::vector<Owned> variables_;
 };
@@ -170,6 +174,11 @@ Layer make_named_layer(const std::string& name, Args&&... args) {
   if (!name.empty()) layer->set_name(name);
   return layer;
 }
+
+// The same layer, marked: LayerBase::set_checkpoint. Names and values of variables stay as they
+// are.
+//   Sequential({checkpoint(block(64)), checkpoint(block(128)), Dense(10)})
+Layer checkpoint(Layer layer);
 
 struct SymbolNode {
   Layer layer;  // empty for an Input

@@ -130,7 +130,7 @@ struct Optimizer::Impl {
   // The update of the parameters with these indices.
   void write_update(UpdateInputs inputs, std::span<const std::size_t> places,
                     std::span<const VariableRef> parameters, std::span<const Value> gradients,
-                    bool decayed);
+                    bool decayed, bool skips_overflow);
   const std::vector<VariableRef>& slots_of(const VariableRef& parameter);
 };
 
@@ -169,8 +169,9 @@ Optimizer::Optimizer(Rule rule, Schedule learning_rate, Clip clip) {
                                       .not_decayed = {}});
 }
 
-void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
-                      std::span<const Value> gradients_here, Value weight_here) const {
+std::vector<Value> Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
+                                    std::span<const Value> gradients_here,
+                                    Value weight_here) const {
   require(defined(),
           "[optimizer] an optimizer without a rule was applied; make one, as Adam() does");
   require(parameters.size() == gradients_here.size(),
@@ -221,14 +222,18 @@ void Optimizer::apply(Graph& graph, std::span<const VariableRef> parameters,
       .slots = std::vector<std::vector<Value>>(impl_->rule.slots.size())};
   const auto rest = std::stable_partition(
       order.begin(), order.end(), [&](std::size_t i) { return impl_->decays(parameters[i]); });
-  impl_->write_update(inputs, {order.begin(), rest}, parameters, gradients, true);
-  impl_->write_update(inputs, {rest, order.end()}, parameters, gradients, false);
+  impl_->write_update(inputs, {order.begin(), rest}, parameters, gradients, true,
+                      loss_scale_ != nullptr);
+  impl_->write_update(inputs, {rest, order.end()}, parameters, gradients, false,
+                      loss_scale_ != nullptr);
   assign(impl_->iterations, counted);
+  return gradients;
 }
 
 void Optimizer::Impl::write_update(UpdateInputs inputs, std::span<const std::size_t> places,
                                    std::span<const VariableRef> parameters,
-                                   std::span<const Value> gradients, bool decayed) {
+                                   std::span<const Value> gradients, bool decayed,
+                                   bool skips_overflow) {
   if (places.empty()) return;
   Graph& graph = inputs.rate.graph();
   for (const std::size_t i : places) {
@@ -241,6 +246,7 @@ void Optimizer::Impl::write_update(UpdateInputs inputs, std::span<const std::siz
   }
   Attrs attrs = rule.attrs;
   if (!decayed) attrs.set("weight_decay", 0.0);
+  if (skips_overflow) attrs.set(kSkipsOverflow, true);
   update(inputs, rule.name, std::move(attrs));
 }
 

@@ -56,9 +56,9 @@ class Optimizer {
   // If the weight is 0, or the loss scale finds gradients that are not finite, nothing changes and
   // nothing is counted. Slots ("<optimizer>/<slot>/<parameter>") are created by the first call and
   // remembered per parameter, so that a second graph (another batch size) continues them.
-  // UsageError if there are no parameters.
-  void apply(Graph& graph, std::span<const VariableRef> parameters,
-             std::span<const Value> gradients, Value weight) const;
+  // UsageError if there are no parameters. Returns the all-reduced gradients.
+  std::vector<Value> apply(Graph& graph, std::span<const VariableRef> parameters,
+                           std::span<const Value> gradients, Value weight) const;
   void apply(const Gradients& gradients) const {
     apply(gradients.weight.graph(), gradients.parameters, gradients.sums, gradients.weight);
   }

@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/op_def.h"
+#include "lockstep/graph/ops/error_feedback.h"
 #include "lockstep/graph/ops/layout.h"
 #include "lockstep/graph/ops/pointwise.h"
 
@@ -36,6 +37,13 @@ NodeLayouts effect_layouts(const Graph& graph, const Node& node) {
     return wanted;
   }
   const std::size_t count = static_cast<std::size_t>(node.attrs.integer("count"));
+  if (node.op == Op::RoundGradients) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t error = kRoundScalars + count + i;
+      wanted.outputs[i] = wanted.inputs[kRoundScalars + i] = wanted.inputs[error] = layout(error);
+    }
+    return wanted;
+  }
   for (std::size_t i = kScalars; i < node.inputs.size(); ++i) {
     wanted.inputs[i] = layout(kScalars + (i - kScalars) % count);
   }
@@ -50,7 +58,7 @@ class Choice {
       if (node.op != Op::Update) continue;
       const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
       for (std::size_t i = 0; i < count; ++i) {
-        parameter_of_[node.inputs[kScalars + count + i]] = node.inputs[kScalars + i];
+        name_parameter(node.inputs[kScalars + count + i], node.inputs[kScalars + i]);
       }
     }
     for (const Node& node : graph.nodes()) {
@@ -75,6 +83,7 @@ class Choice {
         wanted_inputs.emplace_back();
         continue;
       }
+      if (node.op == Op::RoundGradients) lay_out_errors(node);
       const NodeLayouts wanted = node.op == Op::AllReduce ? all_reduce_layouts(node)
                                  : op_def(node.op).effect ? effect_layouts(graph_, node)
                                                           : backend_.layouts(graph_, node);
@@ -109,6 +118,29 @@ class Choice {
   }
 
  private:
+  // A gradient that an update reads, and what it comes from: its sum in 16 bits, and the rounded
+  // gradient.
+  void name_parameter(ValueId gradient, ValueId parameter) {
+    parameter_of_[gradient] = parameter;
+    const Node& widened = graph_.producer(gradient);
+    if (widened.op != Op::Cast || widened.inputs.size() != 1) return;
+    parameter_of_[widened.inputs[0]] = parameter;
+    const Node& sums = graph_.producer(widened.inputs[0]);
+    if (sums.op != Op::AllReduce) return;
+    const auto place = std::ranges::find(sums.outputs, widened.inputs[0]) - sums.outputs.begin();
+    parameter_of_[sums.inputs[static_cast<std::size_t>(place)]] = parameter;
+  }
+
+  // What rounding a gradient loses is kept in the parameter's layout.
+  void lay_out_errors(const Node& node) {
+    for (std::size_t i = 0; i < node.outputs.size(); ++i) {
+      const ValueId error = node.inputs[kRoundScalars + node.outputs.size() + i];
+      const auto parameter = parameter_of_.find(node.outputs[i]);
+      if (parameter == parameter_of_.end() || free_.erase(error) == 0) continue;
+      graph_.info(error).layout = graph_.info(parameter->second).layout;
+    }
+  }
+
   // What is all-reduced must have the same layout on all replicas, whatever the sizes of their
   // pieces: gradients that of their parameters, everything else row-major.
   NodeLayouts all_reduce_layouts(const Node& node) const {

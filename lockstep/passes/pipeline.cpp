@@ -4,6 +4,7 @@
 #include "lockstep/passes/dead_code.h"
 #include "lockstep/passes/fold_constants.h"
 #include "lockstep/passes/fuse.h"
+#include "lockstep/passes/fuse_accumulation.h"
 #include "lockstep/passes/fuse_casts.h"
 #include "lockstep/passes/fuse_gradients.h"
 #include "lockstep/passes/fuse_pooling.h"
@@ -33,6 +34,7 @@ std::vector<std::unique_ptr<Pass>> backend_passes(const Backend& backend,
   passes.push_back(std::make_unique<Fuse>(backend));
   passes.push_back(std::make_unique<FusePooling>(backend));
   passes.push_back(std::make_unique<FuseGradients>(backend));
+  passes.push_back(std::make_unique<FuseAccumulation>(backend));
   passes.push_back(std::make_unique<ReuseStatistics>(backend));
   if (backend.fuses_pointwise()) passes.push_back(std::make_unique<FusePointwise>());
   passes.push_back(std::make_unique<DeadCode>());

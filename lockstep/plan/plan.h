@@ -24,6 +24,9 @@ struct Instruction {
   std::vector<int> waits;  // instructions of the other stream that must have finished
   std::size_t workspace_offset = 0;
   std::size_t workspace_bytes = 0;
+  // Of an update whose slots are in host memory: where they are copied to meanwhile.
+  std::size_t staging_offset = 0;
+  std::size_t staging_bytes = 0;
   Cost cost;
 };
 
@@ -32,8 +35,9 @@ struct Instruction {
 enum class Place { Arena, InputOutput, Variable, Constant };
 struct Allocation {
   Place place = Place::Arena;
-  std::size_t offset = 0;  // in the arena, or in the memory of inputs and outputs
+  std::size_t offset = 0;  // in the arena, in the memory of inputs and outputs, or of `of`
   std::size_t bytes = 0;
+  ValueId of = -1;  // the variable or constant whose memory it is
 };
 
 struct Plan {
@@ -44,6 +48,7 @@ struct Plan {
   std::size_t input_output_bytes = 0;
   std::size_t variable_bytes = 0;
   std::size_t constant_bytes = 0;
+  std::size_t host_bytes = 0;  // of variables in host memory, besides variable_bytes
   // The most arena bytes that are live at once: a lower bound for any planner.
   std::size_t live_bytes = 0;
 
@@ -51,6 +56,8 @@ struct Plan {
     return arena_bytes + input_output_bytes + variable_bytes + constant_bytes;
   }
   Cost total_cost() const;
+  // Bytes that a rank gives to the collectives of a step; the whole lists, where it has slices.
+  std::size_t collective_bytes() const;
 };
 
 // Schedules a verified graph. Inputs and outputs have memory of their own, so that they can be

@@ -10,9 +10,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/graph/ops/collective.h"
 #include "lockstep/graph/ops/state.h"
+#include "lockstep/graph/ops/update.h"
 #include "lockstep/plan/arena.h"
+#include "lockstep/plan/node_dependencies.h"
 #include "lockstep/plan/plan.h"
 #include "lockstep/plan/release.h"
+#include "lockstep/plan/slices_in_place.h"
 
 namespace lockstep {
 namespace {
@@ -36,6 +39,9 @@ class Planner {
     plan_.graph = std::move(graph);
     storage_of_.assign(static_cast<std::size_t>(plan_.graph.value_count()), -1);
     root_.resize(storage_of_.size());
+    maker_.resize(storage_of_.size());
+    shift_.assign(storage_of_.size(), 0);
+    in_place_ = find_slices_in_place(plan_.graph);
     stream_.assign(plan_.graph.nodes().size(), kComputeStream);
   }
 
@@ -46,6 +52,7 @@ class Planner {
     assign_storages();
     mark_outputs();
     for (const Node& node : graph().nodes()) group_side_by_side(node);
+    for (int s = 0; s < instruction_count(); ++s) drop_workspace(s);
     collect_blocks();
     place();
     return std::move(plan_);
@@ -61,53 +68,41 @@ class Planner {
            graph().info(node.inputs[0]).layout == graph().info(node.outputs[0]).layout;
   }
 
-  // root_[v]: the value whose memory v refers to.
+  // root_[v]: the value whose memory v refers to, which begins at shift_[v] bytes there; maker_[v]:
+  // the node that computes v, which v may be a view of.
   void find_roots() {
     for (const Node& node : graph().nodes()) {
-      for (ValueId id : node.outputs) root_[index(id)] = id;
-      if (is_view(node)) root_[index(node.outputs[0])] = root_[index(node.inputs[0])];
+      for (ValueId id : node.outputs) {
+        root_[index(id)] = id;
+        maker_[index(id)] = graph().info(id).producer;
+        const auto part = in_place_.parts.find(id);
+        if (part == in_place_.parts.end()) continue;
+        root_[index(id)] = root_[index(part->second.whole)];
+        shift_[index(id)] = shift_[index(part->second.whole)] + part->second.begin;
+      }
+      if (!is_view(node)) continue;
+      root_[index(node.outputs[0])] = root_[index(node.inputs[0])];
+      shift_[index(node.outputs[0])] = shift_[index(node.inputs[0])];
+      maker_[index(node.outputs[0])] = maker_[index(node.inputs[0])];
     }
   }
 
   // The graph's order, with nodes that change a variable after all others that read it.
   void order_nodes() {
     const std::vector<Node>& nodes = graph().nodes();
-    std::vector<std::vector<int>> after(nodes.size());
-    std::vector<int> waiting(nodes.size(), 0);
-    const auto edge = [&](int from, int to) {
-      after[static_cast<std::size_t>(from)].push_back(to);
-      ++waiting[static_cast<std::size_t>(to)];
-    };
-    std::map<ValueId, std::vector<int>> readers;  // by root
-    for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
-      for (ValueId id : nodes[static_cast<std::size_t>(n)].inputs) {
-        edge(graph().info(id).producer, n);
-        readers[root_[index(id)]].push_back(n);
-      }
-    }
-    chain_collectives(edge);
-    std::set<ValueId> changed;
-    for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
-      for (ValueId id : changed_variables(nodes[static_cast<std::size_t>(n)])) {
-        ensure(graph().producer(id).op == Op::Variable,
-               "[plan] {} changes {}, which is no variable",
-               nodes[static_cast<std::size_t>(n)].name, graph().producer(id).name);
-        require(changed.insert(id).second, "[plan] variable {} is changed by two nodes of a step",
-                graph().producer(id).name);
-        for (int reader : readers[id]) {
-          if (reader != n) edge(reader, n);
-        }
-      }
-    }
+    auto [after, waiting] = dependencies_of(graph(), root_, in_place_);
     // Assignments come last, so that an error in a step's data (a label out of range) leaves the
     // variables unchanged. What can run on the communication stream comes first: it can then
-    // overlap the rest of the step.
-    enum class Rank { Leaf, Communication, Compute, Assign };
+    // overlap the rest of the step. Before it comes what reads a bucket that is then reduced in
+    // place.
+    enum class Rank { Leaf, Norm, Communication, Compute, Assign };
     using Turn = std::pair<Rank, int>;
     std::priority_queue<Turn, std::vector<Turn>, std::greater<>> ready;
     const auto rank_of = [&](const Node& node, int stream) {
       if (is_leaf(node)) return Rank::Leaf;
       if (is_assignment(node)) return Rank::Assign;
+      if (node.op == Op::GlobalNorm && node.attrs.has(kByBucket)) return Rank::Norm;
+      if (is_prefetched(node)) return Rank::Compute;  // where it is in the graph's order
       return stream == kCommunicationStream ? Rank::Communication : Rank::Compute;
     };
     const auto make_ready = [&](int n) {
@@ -131,8 +126,11 @@ class Planner {
         if (is_assignment(node) && last_communication_ >= 0) {
           instruction.waits.push_back(last_communication_);
         }
+        if (instruction.stream == kComputeStream) wait_for_prefetched(node, instruction);
         if (instruction.stream == kCommunicationStream) last_communication_ = instruction_count();
+        if (is_prefetched(node)) prefetched_[n] = instruction_count();
         instruction.workspace_bytes = backend_.workspace_bytes(graph(), node);
+        for (ValueId id : staged_slots(node)) instruction.staging_bytes += graph().bytes(id);
         instruction.cost = cost_of(graph(), node);
         plan_.instructions.push_back(std::move(instruction));
       }
@@ -144,30 +142,25 @@ class Planner {
            "[plan] two nodes each change a variable that the other one reads");
   }
 
-  // All replicas must start the collectives of a stream in the same order, that of their numbers,
-  // whatever else differs between their graphs.
-  template <class Edge>
-  void chain_collectives(const Edge& edge) const {
-    std::map<std::pair<bool, std::int64_t>, int> numbered;
-    const std::vector<Node>& nodes = graph().nodes();
-    for (int n = 0; n < static_cast<int>(nodes.size()); ++n) {
-      const Node& node = nodes[index(n)];
-      if (!is_collective(node) || !node.attrs.has("order")) continue;
-      numbered[{is_bucket(node), node.attrs.integer("order")}] = n;
+  // The first one that reads what was prefetched waits for it.
+  void wait_for_prefetched(const Node& node, Instruction& instruction) {
+    for (ValueId id : node.inputs) {
+      const auto found = prefetched_.find(maker_[index(id)]);
+      if (found == prefetched_.end() || found->second <= awaited_) continue;
+      instruction.waits.push_back(found->second);
     }
-    for (auto next = numbered.begin(), last = next; next != numbered.end(); last = next++) {
-      if (next != last && next->first.first == last->first.first) edge(last->second, next->second);
-    }
+    for (int awaited : instruction.waits) awaited_ = std::max(awaited_, awaited);
   }
 
   // Gradients are all-reduced on a stream of their own, and whatever depends on them runs there
   // too: the update of a bucket starts as soon as it is reduced, while the backward pass continues.
-  // Assignments come last, on the first stream.
+  // What is prefetched is for the first stream. Assignments come last, on the first stream.
   int stream_of(const Node& node) const {
-    if (is_bucket(node)) return kCommunicationStream;
+    if (is_bucket(node) || !staged_slots(node).empty()) return kCommunicationStream;
     if (is_assignment(node)) return kComputeStream;
     const bool follows = std::ranges::any_of(node.inputs, [&](ValueId id) {
-      return stream_[index(graph().info(root_[index(id)]).producer)] == kCommunicationStream;
+      const NodeId from = maker_[index(id)];
+      return stream_[index(from)] == kCommunicationStream && !is_prefetched(graph().node(from));
     });
     return follows ? kCommunicationStream : kComputeStream;
   }
@@ -197,6 +190,7 @@ class Planner {
       for (std::size_t o = 0; o < node.outputs.size(); ++o) {
         const int storage = reusable(node, o, s, pairs, taken);
         const ValueId id = node.outputs[o];
+        if (root_[index(id)] != id) continue;  // in memory that is there already
         storage_of_[index(id)] = storage >= 0 ? storage : new_storage(id, s);
         taken.insert(storage_of_[index(id)]);
         Storage& chosen = storages_[index(storage_of_[index(id)])];
@@ -258,7 +252,8 @@ class Planner {
   // gradients of an update), unless it already is.
   void group_side_by_side(const Node& node) {
     std::span<const ValueId> wanted;
-    if (node.op == Op::AllReduce) wanted = node.outputs;
+    if (node.op == Op::AllReduce || node.op == Op::AllGather) wanted = node.outputs;
+    if (node.op == Op::ReduceScatter) wanted = node.inputs;
     if (node.op == Op::Update) {
       const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
       wanted = std::span(node.inputs).subspan(3 + count, count);
@@ -276,6 +271,30 @@ class Planner {
     if (!members.empty()) groups_.push_back(std::move(members));
   }
 
+  // A collective of slices works on one block of memory: a workspace or, without copies, the values
+  // themselves, where they are contiguous and, if they are its inputs, nobody reads them later.
+  void drop_workspace(int s) {
+    const Node& node = node_of(s);
+    if (node.op != Op::ReduceScatter && node.op != Op::AllGather) return;
+    if (in_place_.gathers.contains(plan_.instructions[index(s)].node)) {
+      plan_.instructions[index(s)].workspace_bytes = 0;
+      return;
+    }
+    const bool reads = node.op == Op::ReduceScatter;
+    std::vector<int> storages;
+    for (ValueId id : reads ? node.inputs : node.outputs) {
+      const int storage = storage_of_[index(root_[index(id)])];
+      if (storage < 0 || storages_[index(storage)].bytes != graph().bytes(id)) return;
+      if (storages_[index(storage)].pinned) return;
+      const bool stays = in_place_.parts.contains(node.outputs.front());
+      if (reads && !stays && storages_[index(storage)].last > s) return;
+      storages.push_back(storage);
+    }
+    const int group = storages_[index(storages.front())].group;
+    if (group < 0 || groups_[index(group)] != storages) return;
+    plan_.instructions[index(s)].workspace_bytes = 0;
+  }
+
   // What is placed as one: contiguous storages, in this order, or a workspace.
   struct Block {
     std::vector<int> members;
@@ -285,6 +304,7 @@ class Planner {
     int communicated = -1;  // the last instruction of the communication stream that touches it
     bool apart = false;     // holds an input or output: not in the arena
     int workspace_of = -1;  // instruction
+    std::vector<int> staging_of = {};  // instructions that use it in turns
 
     // Until when it is in use, if each instruction uses what it touches until last_in_use.
     ArenaBlock lived(const std::vector<int>& last_in_use) const {
@@ -330,6 +350,25 @@ class Planner {
                          .communicated = instruction.stream == kCommunicationStream ? s : -1,
                          .workspace_of = s});
     }
+    add_staging();
+  }
+
+  // Two buffers for updates whose slots are in host memory, in turns: while one is copied back, the
+  // next comes. The first copy may begin as soon as the step does.
+  void add_staging() {
+    constexpr std::size_t kBuffers = 2;
+    std::vector<int> staged;
+    for (int s = 0; s < instruction_count(); ++s) {
+      if (plan_.instructions[index(s)].staging_bytes > 0) staged.push_back(s);
+    }
+    for (std::size_t b = 0; b < std::min(kBuffers, staged.size()); ++b) {
+      Block block{.members = {}, .first = 0, .last = instruction_count()};
+      for (std::size_t i = b; i < staged.size(); i += kBuffers) {
+        block.bytes = std::max(block.bytes, plan_.instructions[index(staged[i])].staging_bytes);
+        block.staging_of.push_back(staged[i]);
+      }
+      blocks_.push_back(std::move(block));
+    }
   }
 
   // Places the contents of a block, starting at `offset`.
@@ -337,6 +376,7 @@ class Planner {
     if (block.workspace_of >= 0) {
       plan_.instructions[index(block.workspace_of)].workspace_offset = offset;
     }
+    for (int s : block.staging_of) plan_.instructions[index(s)].staging_offset = offset;
     for (int member : block.members) {
       Storage& storage = storages_[index(member)];
       storage.place = block.apart ? Place::InputOutput : Place::Arena;
@@ -398,6 +438,11 @@ class Planner {
     plan_.live_bytes = arena.live_bytes;
     for (std::size_t b = 0; b < blocks_.size(); ++b) put(blocks_[b], arena.offsets[b]);
     plan_.values.resize(storage_of_.size());
+    std::set<ValueId> on_host;
+    for (const Node& node : graph().nodes()) {
+      const std::span<const ValueId> slots = staged_slots(node);
+      on_host.insert(slots.begin(), slots.end());
+    }
     for (const Node& node : graph().nodes()) {
       for (ValueId id : node.outputs) {
         Allocation& allocation = plan_.values[index(id)];
@@ -406,13 +451,16 @@ class Planner {
         const int storage = storage_of_[index(root)];
         if (storage >= 0) {
           allocation.place = storages_[index(storage)].place;
-          allocation.offset = storages_[index(storage)].offset;
+          allocation.offset = storages_[index(storage)].offset + shift_[index(id)];
         } else {
+          allocation.of = root;
+          allocation.offset = shift_[index(id)];
           allocation.place =
               graph().producer(root).op == Op::Variable ? Place::Variable : Place::Constant;
           if (id == root) {
-            (allocation.place == Place::Variable ? plan_.variable_bytes : plan_.constant_bytes) +=
-                allocation.bytes;
+            (on_host.contains(id)                  ? plan_.host_bytes
+             : allocation.place == Place::Variable ? plan_.variable_bytes
+                                                   : plan_.constant_bytes) += allocation.bytes;
           }
         }
       }
@@ -427,11 +475,16 @@ class Planner {
 
   const Backend& backend_;
   Plan plan_;
+  SlicesInPlace in_place_;
   std::vector<ValueId> root_;
-  std::vector<int> stream_;      // by NodeId
-  int last_communication_ = -1;  // the last instruction of the communication stream so far
-  std::vector<int> storage_of_;  // by ValueId of a root; -1: a variable or constant
-  std::vector<int> last_use_;    // by ValueId of a root
+  std::vector<std::size_t> shift_;  // by ValueId
+  std::vector<NodeId> maker_;       // by ValueId
+  std::vector<int> stream_;         // by NodeId
+  int last_communication_ = -1;     // the last instruction of the communication stream so far
+  std::map<int, int> prefetched_;   // nodes, and their instructions
+  int awaited_ = -1;                // up to here the compute stream has waited for the other
+  std::vector<int> storage_of_;     // by ValueId of a root; -1: a variable or constant
+  std::vector<int> last_use_;       // by ValueId of a root
   std::vector<Storage> storages_;
   std::vector<std::vector<int>> groups_;
   std::vector<Block> blocks_;  // of the arena

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "lockstep/graph/ops/collective.h"
 #include "lockstep/plan/plan.h"
 
 namespace lockstep {
@@ -18,6 +19,17 @@ Cost Plan::total_cost() const {
     total.bytes += instruction.cost.bytes;
   }
   return total;
+}
+
+std::size_t Plan::collective_bytes() const {
+  std::size_t bytes = 0;
+  for (const Node& node : graph.nodes()) {
+    if (!is_collective(node)) continue;
+    for (ValueId id : node.op == Op::ReduceScatter ? node.inputs : node.outputs) {
+      bytes += graph.bytes(id);
+    }
+  }
+  return bytes;
 }
 
 std::string print(const Plan& plan) {
@@ -51,6 +63,14 @@ std::string print(const Plan& plan) {
       in_mib(static_cast<double>(plan.variable_bytes)),
       in_mib(static_cast<double>(plan.input_output_bytes)),
       in_mib(static_cast<double>(plan.constant_bytes)));
+  if (plan.host_bytes > 0) {
+    text += fmt::format("{} of variables in host memory, copied to the device and back\n",
+                        in_mib(static_cast<double>(plan.host_bytes)));
+  }
+  if (plan.collective_bytes() > 0) {
+    text += fmt::format("{} communicated with the other ranks per step\n",
+                        in_mib(static_cast<double>(plan.collective_bytes())));
+  }
   return text;
 }
 

@@ -1,5 +1,7 @@
 #include "lockstep/plan/release.h"
 
+#include <algorithm>
+
 #include "lockstep/graph/ops/collective.h"
 
 namespace lockstep {
@@ -18,6 +20,9 @@ std::vector<Release> find_releases(const Graph& graph, std::span<const Instructi
       continue;
     }
     if (is_collective(node)) releases.clear();
+    for (int awaited : instruction.waits) {
+      while (released < last_of.size() && last_of[released] <= awaited) ++released;
+    }
     if (!instruction.waits.empty() || last_of.size() <= released + kInFlight) continue;
     released = last_of.size() - kInFlight;
     releases.push_back({.at = s, .of = last_of[released - 1]});
@@ -28,15 +33,30 @@ std::vector<Release> find_releases(const Graph& graph, std::span<const Instructi
 std::vector<int> last_in_use(std::span<const Instruction> instructions,
                              std::span<const Release> releases) {
   const auto count = static_cast<int>(instructions.size());
-  std::vector<int> last(instructions.size());
-  auto next = releases.begin();
+  // Backwards: by what each instruction of the compute stream waits for, if it waits.
+  std::vector<int> awaited(instructions.size(), -1);
+  for (int s = 0; s < count; ++s) {
+    for (int of : instructions[static_cast<std::size_t>(s)].waits) {
+      int& most = awaited[static_cast<std::size_t>(s)];
+      most = std::max(most, of);
+    }
+  }
+  for (const Release& release : releases) {
+    int& most = awaited[static_cast<std::size_t>(release.at)];
+    most = std::max(most, release.of);
+  }
+  std::vector<int> last(instructions.size(), count);
+  int done = -1;  // up to here the communication stream is done when the order gets to s
+  for (int s = 0; s < count; ++s) {
+    for (int of = done + 1; of <= awaited[static_cast<std::size_t>(s)]; ++of) {
+      last[static_cast<std::size_t>(of)] = s - 1;
+    }
+    done = std::max(done, awaited[static_cast<std::size_t>(s)]);
+  }
   for (int s = 0; s < count; ++s) {
     if (instructions[static_cast<std::size_t>(s)].stream == kComputeStream) {
       last[static_cast<std::size_t>(s)] = s;
-      continue;
     }
-    while (next != releases.end() && next->of < s) ++next;
-    last[static_cast<std::size_t>(s)] = next == releases.end() ? count : next->at - 1;
   }
   return last;
 }

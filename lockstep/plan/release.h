@@ -35,8 +35,8 @@ struct Release {
 std::vector<Release> find_releases(const Graph& graph, std::span<const Instruction> instructions);
 
 // By instruction: the last one in the order at which what it touches is in use. On the compute
-// stream that is the instruction itself; on the other, the last one before a release, or the number
-// of instructions.
+// stream that is the instruction itself; on the other, the last one before the compute stream waits
+// for it (a release, or a wait of the plan's own), or the number of instructions.
 std::vector<int> last_in_use(std::span<const Instruction> instructions,
                              std::span<const Release> releases);
 

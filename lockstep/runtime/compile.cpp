@@ -10,27 +10,72 @@
 #include "lockstep/base/error.h"
 #include "lockstep/distribute/schedule.h"
 #include "lockstep/graph/ops/remark.h"
+#include "lockstep/graph/ops/update.h"
+#include "lockstep/plan/slices_in_place.h"
 #include "lockstep/runtime/pass_list.h"
 #include "lockstep/runtime/session.h"
 
 namespace lockstep {
+namespace {
 
-void Session::collect_remarks(const Graph& graph) {
-  for (std::string& sentence : lockstep::remarks(graph)) {
-    if (std::ranges::find(remarks_, sentence) == remarks_.end()) {
-      remarks_.push_back(std::move(sentence));
+// Whether variables that a graph gathers in place are contiguous, where they are known.
+bool gathers_in_place(const State& state, const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op != Op::AllGather) continue;
+    std::vector<VariableRef> variables;
+    for (ValueId id : gathered_variables(graph, node)) {
+      variables.push_back(graph.producer(id).variable);
     }
+    const auto known = std::ranges::count_if(
+        variables, [&](const VariableRef& variable) { return state.has(*variable); });
+    if (known == 0) continue;
+    if (known < std::ssize(variables) || !state.is_contiguous(variables)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// On devices that share the host's memory there is nothing to keep elsewhere.
+MemoryOptions Session::memory_on_device(const CompileRequest& request) {
+  MemoryOptions memory = request.memory;
+  const Device& device = world_->device(request.rank);
+  if (memory.offload == Offload::None || !device.shares_host_memory()) return memory;
+  memory.offload = Offload::None;
+  remark(fmt::format(
+      "offload = optimizer changes nothing on {}: the optimizer's state is in host memory already",
+      device.name()));
+  return memory;
+}
+
+void Session::remark(std::string sentence) {
+  if (std::ranges::find(remarks_, sentence) == remarks_.end()) {
+    remarks_.push_back(std::move(sentence));
   }
 }
 
+void Session::collect_remarks(const Graph& graph) {
+  for (std::string& sentence : lockstep::remarks(graph)) remark(std::move(sentence));
+}
+
 void Session::distribute(std::span<CompileRequest> requests) {
+  // A graph that updates parameters decides which of them ranks have slices of; others follow.
+  ParameterGroups sliced = sliced_groups();
   const auto run_all = [&] {
     for (CompileRequest& request : requests) {
+      const bool decides = trains(request.graph);
       run_passes(request.graph,
-                 distribute_passes(request.precision, {.rank = world_->rank(request.rank),
-                                                       .ranks = world_->size(),
-                                                       .sizes = world_->buckets(),
-                                                       .cuts = &bucket_cuts_}));
+                 distribute_passes(
+                     request.precision, memory_on_device(request),
+                     {.rank = world_->rank(request.rank),
+                      .ranks = world_->size(),
+                      .sizes = world_->buckets(),
+                      .cuts = &bucket_cuts_,
+                      .rounding = {.dtype = request.memory.gradients, .feedback = &error_feedback_},
+                      .groups = !decides                    ? &sliced
+                                : request.memory.shard == 3 ? &parameter_groups_
+                                                            : nullptr},
+                     request.accumulation));
     }
   };
   // All cut gradients into buckets as the first rank does.
@@ -41,6 +86,31 @@ void Session::distribute(std::span<CompileRequest> requests) {
   if (world_->chief()) return;
   bucket_cuts_ = BucketCuts::parse(cuts);
   run_all();
+}
+
+ParameterGroups Session::sliced_groups() const {
+  const State& first = *states_.front();
+  ParameterGroups sliced;
+  for (const ParameterGroups::Group& group : parameter_groups_.all()) {
+    const Variable& member = *group.front();
+    if (first.has(member) && first.is_sharded(member)) sliced.add(group);
+  }
+  return sliced;
+}
+
+bool Session::wants_other_slices(std::span<const CompileRequest> requests) {
+  bool others = false;
+  for (const CompileRequest& request : requests) {
+    const State& state = *states_[static_cast<std::size_t>(request.rank)];
+    for (const Node& node : request.graph.nodes()) {
+      if (node.op != Op::Variable || !state.has(*node.variable)) continue;
+      others = others || state.is_sharded(*node.variable) != node.attrs.has("begin") ||
+               state.slice(*node.variable) != slice_of_variable(node);
+    }
+  }
+  if (world_->workers() == 1) return others;
+  const std::vector<std::string> all = world_->exchange(others ? "1" : "0");
+  return std::ranges::find(all, "1") != all.end();
 }
 
 // The layouts of variables that all workers would choose for a step; where they do not agree, the
@@ -62,7 +132,7 @@ LayoutOf Session::agreed_layouts(const Graph& graph) {
     for (std::string line; std::getline(lines, line);) list.push_back(line);
     require(list.size() == variables.size(),
             "[world] worker {} has {} variables in its step and worker {} has {}: all workers must "
-            "train the same model",
+            "train the same model with the same options",
             world_->worker(), variables.size(), all.size() - 1, list.size());
   }
   std::map<const Variable*, Layout> agreed;
@@ -151,11 +221,12 @@ std::vector<std::unique_ptr<Executor>> Session::compile(std::vector<CompileReque
   for (const CompileRequest& request : requests) collect_remarks(request.graph);
   distribute(requests);
   const std::vector<VariableRef> known = states_.front()->variables();
-  const bool decides = !laid_out_ && trains(requests.front().graph);
+  const bool decides =
+      trains(requests.front().graph) && (!laid_out_ || wants_other_slices(requests));
   ensure(!decides || std::ssize(requests) == local_size(), "{} of {} ranks lay out their variables",
          requests.size(), local_size());
   optimize_all(requests, decides ? LayoutOf() : layouts_of_variables(), [&](const Graph& first) {
-    if (decides) {
+    if (decides || !gathers_in_place(*states_.front(), first)) {
       lay_out(first, requests);
     } else {
       add(first, requests);
@@ -166,9 +237,11 @@ std::vector<std::unique_ptr<Executor>> Session::compile(std::vector<CompileReque
   world_->run([&](int local) {
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (requests[i].rank != local) continue;
+      const std::optional<DType> precision = requests[i].precision;
+      Plan plan = plan_rank(std::move(requests[i]));
+      if (plan.host_bytes > 0) expect_bus_keeps_up(plan, local, precision);
       executors[i] = std::make_unique<Executor>(
-          make_plan(std::move(requests[i].graph), kernels(local)), kernels(local),
-          *states_[static_cast<std::size_t>(local)],
+          std::move(plan), kernels(local), *states_[static_cast<std::size_t>(local)],
           ExecutorOptions{.recorder = record_ ? recorder_.get() : nullptr,
                           .track = track(local).name(),
                           .host_track = host_track_->name(),
@@ -181,34 +254,67 @@ std::vector<std::unique_ptr<Executor>> Session::compile(std::vector<CompileReque
 }
 
 std::vector<Plan> Session::plan(std::vector<CompileRequest> requests) {
+  std::vector<std::vector<CompileRequest>> steps;
+  steps.push_back(std::move(requests));
+  return std::move(plan_all(std::move(steps)).front());
+}
+
+std::vector<std::vector<Plan>> Session::plan_all(std::vector<std::vector<CompileRequest>> steps) {
   const PhaseScope start(*phases_, Phase::Start);
-  distribute(requests);
-  const bool decides = !laid_out_ && trains(requests.front().graph);
   std::map<const Variable*, Layout> decided;
-  optimize_all(requests, decides ? LayoutOf() : layouts_of_variables(), [&](const Graph& first) {
-    for (const Node& node : first.nodes()) {
-      if (node.op != Op::Variable) continue;
-      decided[node.variable.get()] = first.info(node.outputs[0]).layout;
+  const LayoutOf decided_or_there = [&](const Variable& variable) {
+    const auto found = decided.find(&variable);
+    return found != decided.end() ? std::optional(found->second) : layouts_of_variables()(variable);
+  };
+  std::vector<std::vector<Plan>> plans;
+  for (std::vector<CompileRequest>& requests : steps) {
+    distribute(requests);
+    const bool decides = !laid_out_ && decided.empty() && trains(requests.front().graph);
+    optimize_all(requests, decides ? LayoutOf() : decided_or_there, [&](const Graph& first) {
+      for (const Node& node : first.nodes()) {
+        if (node.op != Op::Variable) continue;
+        decided[node.variable.get()] = first.info(node.outputs[0]).layout;
+      }
+      return decided_or_there;
+    });
+    for (std::size_t i = 0; i < requests.size() && !plans.empty(); ++i) {
+      requests[i].variable_bytes = plans.front()[i].variable_bytes;
     }
-    return [&decided](const Variable& variable) {
-      const auto found = decided.find(&variable);
-      return found != decided.end() ? std::optional(found->second) : std::nullopt;
-    };
-  });
+    plans.push_back(make_plans(std::move(requests)));
+  }
+  return plans;
+}
+
+std::vector<Plan> Session::make_plans(std::vector<CompileRequest> requests) {
   std::vector<Plan> plans(requests.size());
   world_->run([&](int local) {
     world_->device(local).make_current();
     for (std::size_t i = 0; i < requests.size(); ++i) {
       if (requests[i].rank != local) continue;
-      plans[i] = make_plan(std::move(requests[i].graph), kernels(local));
+      plans[i] = plan_rank(std::move(requests[i]));
     }
   });
   return plans;
 }
 
+Plan Session::plan_rank(CompileRequest request) const {
+  const KernelLibrary& library = kernels(request.rank);
+  recompute_pass(library, request.memory.recompute, *world_, request.rank, request.variable_bytes)
+      ->run(request.graph);
+  return make_plan(std::move(request.graph), library);
+}
+
+void Session::expect_bus_keeps_up(const Plan& plan, int local, std::optional<DType> precision) {
+  Device& device = world_->device(local);
+  std::optional<OffloadRates>& rates = offload_rates_[static_cast<std::size_t>(local)];
+  if (!rates) rates = measure_offload(device, kernels(local), precision);
+  expect_offload_keeps_up(plan, *rates, device.name());
+}
+
 bool trains(const Graph& graph) {
-  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                     [](const Node& node) { return node.op == Op::Update; });
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(), [](const Node& node) {
+    return node.op == Op::Update && !is_accumulation(node);
+  });
 }
 
 }  // namespace lockstep

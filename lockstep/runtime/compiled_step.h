@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/distribute/pieces.h"
 #include "lockstep/exec/executor.h"
 #include "lockstep/runtime/session.h"
@@ -30,14 +31,30 @@ struct StepInput {
 struct StepSignature {
   std::string variant = {};  // whatever else its trace depends on
   std::vector<StepInput> inputs = {};
+  MicroForm form = MicroForm::Whole;
   bool operator==(const StepSignature&) const = default;
+};
+
+// The micro-batches of a step before its last one. Kinds of them are compiled, in this order, after
+// the step itself; with several workers all have the same kinds.
+struct MicroBatches {
+  struct Turn {
+    std::size_t kind = 0;
+    std::vector<Piece> pieces;  // by local rank
+  };
+  std::vector<std::vector<StepSignature>> kinds = {};  // by local rank
+  std::vector<Turn> turns = {};
+  bool operator==(const MicroBatches&) const = default;
 };
 
 // What a step is compiled from.
 struct StepSource {
   std::function<Graph(const StepSignature&)> trace;
   std::optional<DType> precision = {};  // the 16-bit type, in mixed precision
-  std::string labels = {};              // the input that holds labels, if there is one
+  MemoryOptions memory = {};
+  std::string labels = {};               // the input that holds labels, if there is one
+  Accumulators* accumulators = nullptr;  // of steps with micro-batches
+  bool sum_outputs = true;               // over them
 };
 
 // The step of one rank: an executor with its inputs and outputs at hand.
@@ -53,8 +70,16 @@ class RankStep {
   // begin with `first_row`: in place where the device can, else from a copy. DataError, naming the
   // row, where a label that should name a class is not a whole number.
   void feed(std::size_t input, const Tensor& source, std::int64_t first_row = 0);
-  // `step` and `first_row` are what the random numbers of this step depend on.
-  void run(std::int64_t step, std::int64_t first_row, int rank, Inputs inputs);
+  // `step` and `first_row` are what the random numbers of this step depend on; `accumulated` is
+  // whether a micro-batch of the same step was added up before.
+  struct RunOptions {
+    std::int64_t step = 0;
+    std::int64_t first_row = 0;
+    int rank = 0;
+    bool accumulated = false;
+    Inputs inputs = Inputs::Filled;
+  };
+  void run(const RunOptions& options);
   // An output, by its place in the graph, of a run (Executor::runs), which is waited for.
   Tensor output(std::size_t place, std::uint64_t run) const;
   std::size_t output_count() const { return outputs_.size(); }
@@ -70,6 +95,7 @@ class RankStep {
   std::vector<Input> inputs_;
   Tensor random_state_;
   Tensor rank_;
+  Tensor accumulated_;
   std::vector<Tensor> outputs_;  // undefined where an output is a variable: read when asked for
 };
 
@@ -79,26 +105,41 @@ struct CompiledStep {
   std::vector<RankStep*> ranks;     // by local rank
   std::vector<Piece> pieces;        // the rows of the global batch that each local rank works on
   std::vector<std::uint64_t> runs;  // the last run of each local rank
-  bool planned = false;             // whether a rank's step had to be compiled for it
+  // Before `ranks` run, which then have the rest of the rows.
+  struct MicroBatch {
+    std::vector<RankStep*> ranks;
+    std::vector<Piece> pieces;
+    std::vector<std::uint64_t> runs;
+  };
+  std::vector<MicroBatch> micro_batches = {};
+  // Whether a micro-batch of the same step was added up in a run before (Accumulator).
+  bool accumulated = false;
+  bool planned = false;  // whether a rank's step had to be compiled for it
   // What every worker told about the last run: the scalars that come first among the outputs, of
   // each of its ranks. Empty where nothing was told.
   std::vector<std::string> told = {};
 
-  // Calls feed(local rank, rank's step) on every local rank's thread and runs the step. An error in
-  // the data names the rows. After an error all ranks have the same variables again.
+  // Calls feed(local rank, rank's step, its rows) on every local rank's thread and runs the step,
+  // micro-batch by micro-batch. An error in the data names the rows. After an error all ranks have
+  // the same variables again.
+  //
+  // A device that runs behind the host may still be at work on the step before. `between`, if
+  // given, is then called by the calling thread as soon as the first micro-batch has been issued,
+  // to finish that step: its errors would otherwise come to light in a later micro-batch of this
+  // one. If one comes to light already while the first is issued, `between` gets it, and must
+  // throw; otherwise it gets null.
+  using Between = std::function<void(const DataError* error)>;
   template <class Feed>
-  void run(Session& session, Feed&& feed) {
-    run_together(session, [&](int local) {
-      {
-        ScopedSpan span(session.track(local), "copy batch", SpanKind::Input);
-        feed(local, *ranks[static_cast<std::size_t>(local)]);
-      }
-      run_rank(session, local, Inputs::Filled);
-    });
+  void run(Session& session, Feed&& feed, const Between& between = {}) {
+    const auto fed = [&](int local, RankStep& step, const Piece& rows) {
+      ScopedSpan span(session.track(local), "copy batch", SpanKind::Input);
+      feed(local, step, rows);
+    };
+    run_turns(session, fed, Inputs::Filled, between);
   }
   // Runs with what was fed before.
   void run_again(Session& session) {
-    run_together(session, [&](int local) { run_rank(session, local, Inputs::AsBefore); });
+    run_turns(session, [](int, RankStep&, const Piece&) {}, Inputs::AsBefore, {});
   }
 
   // Whether it was compiled for these signatures, one per local rank.
@@ -109,34 +150,33 @@ struct CompiledStep {
   void abandon() const noexcept;
   // An output of each local rank, in their order.
   std::vector<Tensor> outputs(std::size_t place) const;
-  // A scalar output, added up over all ranks of the world.
+  // A scalar output of every rank of the world, by rank.
+  std::vector<double> values(Session& session, std::size_t place) const;
+  // The same, added up.
   double sum(Session& session, std::size_t place) const;
   // An output with a row per sample: those of all ranks of the world, concatenated, in a new
   // tensor.
   Tensor all_rows(Session& session, std::size_t place) const;
 
   const Plan& plan() const { return ranks.front()->plan(); }
+  // The plans of the first rank's micro-batches in the order in which they run, the last being
+  // plan().
+  std::vector<const Plan*> plans() const;
+  // Of the rows in `pieces`, those of the last micro-batch.
+  Piece last_rows(int local) const;
 
  private:
-  void run_rank(Session& session, int local, Inputs inputs);
+  using Feeding = std::function<void(int local, RankStep& step, const Piece& rows)>;
+  void run_turns(Session& session, const Feeding& feed, Inputs inputs, const Between& between);
+  // Micro-batches begin to end - 1 of a rank; the last one comes after all in micro_batches.
+  void run_rank(Session& session, int local, const Feeding& feed, Inputs inputs, std::size_t begin,
+                std::size_t end);
+  void run_micro_batch(Session& session, int local, const Feeding& feed, Inputs inputs,
+                       std::size_t turn);
+  void wait_for_rank(std::size_t i) const;
   // How many of the first outputs are scalars that travel with the run's status.
   std::size_t told_outputs() const;
   std::string scalars() const;
-  template <class F>
-  void run_together(Session& session, F&& f) {
-    told.clear();
-    const bool tells = session.world().workers() > 1 && session.device().shares_host_memory();
-    try {
-      if (tells) {
-        told = session.run_and_exchange(f, [this] { return scalars(); });
-      } else {
-        session.run(f);
-      }
-    } catch (...) {
-      session.resync();
-      throw;
-    }
-  }
 };
 
 // The steps compiled last, by rank and signature.
@@ -147,9 +187,12 @@ class StepCache {
   // that (holds); otherwise they do now.
   CompiledStep& get(Session& session, const StepSource& source,
                     std::span<const StepSignature> signatures, std::span<const Piece> pieces,
-                    std::optional<bool> missing = {});
+                    std::optional<bool> missing = {}, const MicroBatches& micro_batches = {});
   // Whether this worker has the steps for these signatures.
-  bool holds(const Session& session, std::span<const StepSignature> signatures) const;
+  bool holds(const Session& session, std::span<const StepSignature> signatures,
+             const MicroBatches& micro_batches = {}) const;
+  // Of the largest plan that it holds.
+  std::size_t arena_bytes() const;
   void clear() { steps_.clear(); }
   // Whether what it holds was compiled for layouts that variables do not have any more.
   bool stale(const Session& session) const {
@@ -157,14 +200,17 @@ class StepCache {
   }
 
  private:
-  static constexpr std::size_t kMaxSteps = 8;  // per rank
+  static constexpr std::size_t kMaxSteps = 8;  // per rank, and all that one step needs
   struct Entry {
     int rank;
     RankStep step;
   };
   RankStep* find(int rank, const StepSignature& signature);
+  // The steps of these signatures, by local rank; null where they are missing.
+  std::vector<RankStep*> find_all(std::span<const StepSignature> signatures);
+  // Compiles those that are null.
   void compile_missing(Session& session, const StepSource& source,
-                       std::span<const StepSignature> signatures);
+                       std::span<const StepSignature> signatures, std::vector<RankStep*>& ranks);
 
   std::list<Entry> steps_;  // the one used last comes first
   CompiledStep step_;

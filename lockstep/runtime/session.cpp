@@ -56,7 +56,8 @@ Session::Session(const SessionOptions& options)
       kernels_(options.kernels),
       seed_(options.seed),
       record_(options.record),
-      recorder_(std::make_unique<Recorder>()) {
+      recorder_(std::make_unique<Recorder>()),
+      offload_rates_(static_cast<std::size_t>(world_->local_size())) {
   for (int local = 0; local < local_size(); ++local) {
     states_.push_back(std::make_unique<State>(world_->device(local), seed_));
     tracks_.push_back(&recorder_->track(fmt::format("replica {}", world_->rank(local))));
@@ -80,6 +81,10 @@ void Session::add(const Graph& first, std::span<const CompileRequest> requests) 
 
 void Session::lay_out(const Graph& first, std::span<const CompileRequest> requests) {
   laid_out_ = true;
+  std::map<const Variable*, Tensor> gathered;
+  for (const VariableRef& variable : states_.front()->variables()) {
+    if (states_.front()->is_sharded(*variable)) gathered[variable.get()] = gather(*variable);
+  }
   for (int local = 0; local < local_size(); ++local) {
     std::unique_ptr<State>& state = states_[static_cast<std::size_t>(local)];
     const std::unique_ptr<State> before = std::exchange(state, nullptr);
@@ -87,7 +92,8 @@ void Session::lay_out(const Graph& first, std::span<const CompileRequest> reques
     state->add(first, slices_for(requests, local, *state));
     for (const VariableRef& variable : before->variables()) {
       state->add(variable);
-      state->set(*variable, before->get(*variable));
+      const auto whole = gathered.find(variable.get());
+      state->set(*variable, whole != gathered.end() ? whole->second : before->get(*variable));
     }
   }
   ++layout_version_;
@@ -192,6 +198,7 @@ void Session::clear() {
     state = std::make_unique<State>(world_->device(local), seed_);
   }
   bucket_cuts_ = {};
+  parameter_groups_.clear();
   laid_out_ = false;
   ++layout_version_;
   step = 0;

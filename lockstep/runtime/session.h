@@ -14,12 +14,17 @@
 #include <vector>
 
 #include "lockstep/distribute/bucket_cuts.h"
+#include "lockstep/distribute/error_feedback.h"
+#include "lockstep/distribute/gathers.h"
 #include "lockstep/exec/executor.h"
 #include "lockstep/exec/state.h"
 #include "lockstep/kernels/kernel.h"
+#include "lockstep/passes/accumulate.h"
+#include "lockstep/passes/memory_options.h"
 #include "lockstep/passes/pipeline.h"
 #include "lockstep/profile/phase_clock.h"
 #include "lockstep/profile/recorder.h"
+#include "lockstep/runtime/offload_check.h"
 #include "lockstep/runtime/world.h"
 
 namespace lockstep {
@@ -37,6 +42,11 @@ struct CompileRequest {
   int rank = 0;
   Graph graph = {};
   std::optional<DType> precision = {};  // the 16-bit type, in mixed precision
+  MemoryOptions memory = {};
+  Accumulation accumulation = {};
+  // Of all variables that the rank has, where these are more than the graph's: a budget for memory
+  // counts them.
+  std::size_t variable_bytes = 0;
 };
 
 class Session {
@@ -46,12 +56,15 @@ class Session {
   // Runs the passes over the graphs (pass_list.h), plans them and makes their executors, on all
   // ranks at the same time. The first graph that updates parameters decides the layouts of
   // variables, the same on all ranks: variables that had other layouts are converted, the layout
-  // version changes, and executors made before must be dropped. Such a graph must be compiled for
-  // all ranks together.
+  // version changes, and executors made before must be dropped. So does a later one that wants
+  // ranks to have other slices of variables. Such a graph must be compiled for all ranks together.
   std::vector<std::unique_ptr<Executor>> compile(std::vector<CompileRequest> requests);
   // The plans that the executors of such requests would run, and no executors: nothing is allocated
   // and no variable is initialised, so that a step can be planned that fits nowhere.
   std::vector<Plan> plan(std::vector<CompileRequest> requests);
+  // The same for several steps of one model, each for all ranks: the first decides the layouts of
+  // variables for all, and has all of them.
+  std::vector<std::vector<Plan>> plan_all(std::vector<std::vector<CompileRequest>> steps);
   std::uint64_t layout_version() const { return layout_version_; }
 
   // The value of a variable, which is added, with its initial value, where it is new. Of a variable
@@ -77,6 +90,9 @@ class Session {
   // some ranks may have made more of the update than others.
   void resync();
 
+  // What rounding gradients to 16 bits has lost (distribute/error_feedback.h).
+  ErrorFeedback& error_feedback() { return error_feedback_; }
+
   // By rank of the world, the parts that get() adds up.
   std::vector<Tensor> get_parts(const VariableRef& variable);
   // Gives every rank the part that it had; there must be as many as ranks.
@@ -97,6 +113,7 @@ class Session {
   }
 
   World& world() const { return *world_; }
+  const std::shared_ptr<World>& shared_world() const { return world_; }
   int local_size() const { return world_->local_size(); }
   Device& device() const { return world_->device(0); }
   // Host memory that the devices copy from without help: World::batch_memory.
@@ -115,6 +132,7 @@ class Session {
 
   // Sentences for the user that the graphs carried (graph/ops/remark.h), each once.
   const std::vector<std::string>& remarks() const { return remarks_; }
+  void remark(std::string sentence);
 
   // Training steps run so far.
   std::int64_t step = 0;
@@ -122,11 +140,22 @@ class Session {
  private:
   const KernelLibrary& kernels(int local) const;
   void collect_remarks(const Graph& graph);
+  MemoryOptions memory_on_device(const CompileRequest& request);
+  // UsageError if a rank's step would wait for variables in host memory.
+  void expect_bus_keeps_up(const Plan& plan, int local, std::optional<DType> precision);
   void distribute(std::span<CompileRequest> requests);
+  // Those groups of parameters of which the ranks have slices now.
+  ParameterGroups sliced_groups() const;
+  // Whether variables are not stored as graphs that update parameters want them: whole where ranks
+  // should have slices, or the other way round. The same on all workers.
+  bool wants_other_slices(std::span<const CompileRequest> requests);
   LayoutOf layouts_of_variables() const;
   LayoutOf agreed_layouts(const Graph& graph);
   void optimize_all(std::span<CompileRequest> requests, const LayoutOf& known,
                     const std::function<LayoutOf(const Graph& first)>& follow);
+  std::vector<Plan> make_plans(std::vector<CompileRequest> requests);
+  // Runs the last pass and plans; on the thread of the rank.
+  Plan plan_rank(CompileRequest request) const;
   void expect_same_schedule(std::span<const std::string> schedules);
   // Gives the local ranks the variables of the first graph, in its layouts, each in its own slices.
   void lay_out(const Graph& first, std::span<const CompileRequest> requests);
@@ -149,11 +178,14 @@ class Session {
   std::vector<std::unique_ptr<State>> states_;  // one per local rank
   std::vector<std::string> remarks_;
   BucketCuts bucket_cuts_;
+  ErrorFeedback error_feedback_;
+  std::vector<std::optional<OffloadRates>> offload_rates_;  // by local rank; measured when needed
+  ParameterGroups parameter_groups_;
   bool laid_out_ = false;
   std::uint64_t layout_version_ = 0;
 };
 
-// Whether a graph updates parameters.
+// Whether a graph updates parameters, by an optimizer.
 bool trains(const Graph& graph);
 
 }  // namespace lockstep

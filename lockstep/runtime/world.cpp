@@ -93,7 +93,7 @@ World::World(const WorldOptions& options)
   }
   try {
     meet();
-    newcomer_ = generation() > 1;
+    newcomer_ = membership_ != nullptr && membership_->came_later();
     if (size() > 1) add_groups();
     if (threaded_) start_threads();
   } catch (...) {
@@ -287,9 +287,8 @@ BucketSizes World::measured_buckets() {
   });
   const double latency = std::max(seconds[0], 1e-7);
   const double transfer = std::max(seconds[1] - seconds[0], 1e-7);
-  return choose_bucket_sizes(
-      asked_buckets_,
-      {.latency_s = latency, .bytes_per_s = static_cast<double>(kLarge) / transfer});
+  link_ = {.latency_s = latency, .bytes_per_s = static_cast<double>(kLarge) / transfer};
+  return choose_bucket_sizes(asked_buckets_, *link_);
 }
 
 std::vector<std::string> World::run_job(Job job, std::span<Track* const> tracks,

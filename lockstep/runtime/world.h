@@ -30,6 +30,8 @@
 
 namespace lockstep {
 
+struct FitMemory;
+
 struct WorldOptions {
   // Of the ranks of this process: "cpu:0", "cpu:1", or "cuda:0", "cuda:1", or "cuda:0/0",
   // "cuda:0/1"; none: one rank on all cores.
@@ -96,6 +98,8 @@ class World {
   Communicator* communicator(int local, int stream) const;
   // Sizes that were asked for or measured; measured once, on the first rank, and agreed by all.
   const BucketSizes& buckets();
+  // What an all-reduce of all ranks costs, if it was measured to choose them.
+  const std::optional<LinkSpeed>& link() const { return link_; }
 
   // Every worker gives some bytes; all get all of them, by worker. Collective: every worker calls
   // it at the same place of the program.
@@ -113,6 +117,8 @@ class World {
   std::vector<std::string> gather_in_background(const std::function<std::string()>& f);
   // For the others to know while they wait for this worker: the step that it is in.
   void set_step(std::int64_t step) { step_ = step; }
+  // What the others know. From any thread.
+  WorkerProgress progress() const;
 
   // Whether the job goes on when a worker has failed.
   bool survives() const {
@@ -129,17 +135,18 @@ class World {
   // Meets the workers of the next generation, with new groups: numbers, names and communicators are
   // other ones. Nothing that was compiled for this world may be left. Collective.
   void renew();
-  // How many calls of fit this worker has begun, where the world survives failures: a newcomer must
-  // be in the same one as the others.
-  std::int64_t fits = 0;
-  // Whether this worker came to a job that was already training. Its first collective call must be
-  // meet_at, with which the others tell it where they are.
+  // Of the room train, for as long as the world lives (survival.h).
+  std::shared_ptr<FitMemory> fit_memory;
+  // Whether this worker came to a job that was already training, and is not where the others are.
+  // Its only collective call is meet_at, with which the others tell it where they are.
   bool newcomer() const { return newcomer_; }
   // A text of the first worker's that all keep, and that newcomers get. Collective.
   void agree_on_note(std::string_view mine) { note_ = exchange(mine).front(); }
   const std::string& note() const { return note_; }
-  // As exchange, and ends being a newcomer.
+  // As exchange, for newcomers, too.
   std::vector<std::string> meet_at(std::string_view mine);
+  // Ends being a newcomer.
+  void arrive() { newcomer_ = false; }
 
   // Tells the other workers about an exception that ends this one's part in the job, unless all of
   // them got it from a call above. Without this they would wait for it.
@@ -209,7 +216,6 @@ class World {
   void abort_all(const Failure& failure);
   void abort_groups(const Failure& failure);
   void reset_gpu_groups();
-  WorkerProgress progress() const;
   void expect_met() const;
   BucketSizes measured_buckets();
   // The first rank's sizes are everybody's: others may have measured something else.
@@ -249,6 +255,7 @@ class World {
   BucketSizes asked_buckets_;
   std::mutex buckets_mutex_;
   std::optional<BucketSizes> buckets_;  // once they are known
+  std::optional<LinkSpeed> link_;       // measured to choose them
 
   std::mutex one_at_a_time_;
   Job job_;

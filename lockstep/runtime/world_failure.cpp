@@ -156,15 +156,17 @@ void World::renew() {
 }
 
 std::vector<std::string> World::meet_at(std::string_view mine) {
-  newcomer_ = false;
-  return exchange(mine);
+  const bool newcomer = std::exchange(newcomer_, false);
+  std::vector<std::string> all = exchange(mine);
+  newcomer_ = newcomer;
+  return all;
 }
 
 void World::expect_met() const {
   require(!newcomer_,
           "[strategy] this worker came to a job that is already training, and can only take part "
-          "in fit: put what it does before fit (evaluate, predict, functions of its own) behind "
-          "it, or start the whole job again");
+          "in fit: put what all workers do together before the fit that they are in (evaluate, "
+          "predict, save, functions of their own) behind it, or start the whole job again");
 }
 
 }  // namespace lockstep

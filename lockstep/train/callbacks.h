@@ -95,7 +95,9 @@ struct TensorBoardOptions {
   // Also writes the loss of the batch, at this interval of steps; 0: only at the end of epochs.
   std::int64_t update_steps = 0;
 };
-// Event files in log_dir/train and, with validation data, log_dir/validation.
+// Event files in log_dir/train and, with validation data, log_dir/validation: the logs of every
+// epoch, the noise scale with its limits, the parts of the time (epoch_time/compute, …), the
+// speed-up, and the memory.
 CallbackRef TensorBoard(TensorBoardOptions options = {});
 
 // Ends training after the first step whose loss is not finite. FitOptions::on_nan can do so without

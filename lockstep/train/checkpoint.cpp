@@ -256,6 +256,7 @@ void expect_fit(const TensorFile& contents, const NamedVariables& variables,
     if (under(name, kCallbackPrefix) && !known.contains(name)) continue;
     if (under(name, kInputPrefix) && !known.contains(name)) continue;
     if (under(name, kLossScalePrefix) || is_learning_rate(name)) continue;
+    if (under(name, kErrorFeedbackPrefix)) continue;
     require(
         known.contains(name),
         "[load] {}: the model has no variable for the tensor '{}' ({} {}): load the file into the "

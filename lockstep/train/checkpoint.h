@@ -39,6 +39,8 @@ namespace lockstep {
 inline constexpr std::string_view kOptimizerPrefix = "optimizer/";
 inline constexpr std::string_view kMetricPrefix = "metric/";
 inline constexpr std::string_view kLossScalePrefix = "loss_scale/";
+// What rounding gradients has lost, of every rank: the ranks' values one after another.
+inline constexpr std::string_view kErrorFeedbackPrefix = "error_feedback/";
 inline constexpr std::string_view kCallbackPrefix = "callback/";
 inline constexpr std::string_view kInputPrefix = "input/";
 

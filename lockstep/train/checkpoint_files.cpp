@@ -116,24 +116,70 @@ struct Commit {
   std::function<void()> discard = [] {};
 };
 
+// What a chief has written of a checkpoint before it is committed: names with its generation, which
+// then only have to be renamed.
+struct OwnNames {
+  fs::path file;
+  fs::path latest;  // empty: none is asked for
+
+  void remove() const {
+    std::error_code ignored;
+    fs::remove(file, ignored);
+    if (!latest.empty()) fs::remove(latest, ignored);
+  }
+};
+
+OwnNames write_own(const Commit& commit, const CheckpointPlace& place, std::uint64_t generation,
+                   std::uint64_t step) {
+  OwnNames own{.file = name_of_generation(commit.file, generation, step), .latest = {}};
+  commit.write(own.file);
+  if (place.latest.empty()) return own;
+  own.latest = name_of_generation(place.latest, generation, step);
+  try {
+    link_file(own.file, own.latest);
+  } catch (...) {
+    own.remove();
+    throw;
+  }
+  return own;
+}
+
+// First removes the names of older generations: a chief that was stopped after its commit, and
+// wakes up now or later, finds nothing to rename. One that renamed before is overwritten.
+void give_names(const OwnNames& own, const Commit& commit, const CheckpointPlace& place,
+                std::uint64_t generation, bool recorded) {
+  remove_names(commit.file, generation, own.file);
+  if (!own.latest.empty()) remove_names(place.latest, generation, own.latest);
+  try {
+    recorded ? link_file(own.file, commit.file) : rename_file(own.file, commit.file);
+    if (!own.latest.empty()) rename_file(own.latest, place.latest);
+  } catch (const DataError&) {
+    const fs::path& missing = own.latest.empty() ? own.file : own.latest;
+    std::error_code ignored;
+    if (fs::exists(missing, ignored)) throw;
+    fail<CommError>(
+        "[checkpoint] {} was not replaced: {} is gone, since the chief of a newer generation has "
+        "taken over",
+        commit.file.string(), missing.string());
+  }
+}
+
 void publish_by_members(Membership& members, const Metadata& metadata, const Commit& commit,
                         const CheckpointPlace& place) {
   const std::uint64_t generation = number_in(metadata, "generation");
   const std::uint64_t step = number_in(metadata, "step");
-  const fs::path own = name_of_generation(commit.file, generation, step);
   const fs::path& named = place.latest.empty() ? commit.file : place.latest;
-  commit.write(own);
+  const OwnNames own = write_own(commit, place, generation, step);
   reach(place, "commit");
   const std::optional<CommitRecord> before = record_in(members, named);
-  const CommitRecord record{.file = own.filename().string(),
-                            .checksum = header_checksum(own),
+  const CommitRecord record{.file = own.file.filename().string(),
+                            .checksum = header_checksum(own.file),
                             .generation = generation,
                             .step = step};
   // A worker that has joined a newer generation since must not commit for the older one, either.
   const bool current = members.generation() == generation;
   if (!current || !members.commit(commit_key(named), text_of(record))) {
-    std::error_code ignored;
-    fs::remove(own, ignored);
+    own.remove();
     commit.discard();
     fail<CommError>(
         "[checkpoint] {} was not replaced: worker {} is no member of the newest generation any "
@@ -142,8 +188,7 @@ void publish_by_members(Membership& members, const Metadata& metadata, const Com
   }
   reach(place, "publish");
   const bool recorded = members.committed(commit_key(named)).has_value();
-  recorded ? link_file(own, commit.file) : rename_file(own, commit.file);
-  remove_names(commit.file, generation, own);
+  give_names(own, commit, place, generation, recorded);
   if (before && before->file != record.file) {
     std::error_code ignored;
     if (before->generation <= generation) fs::remove(folder_with(named) / before->file, ignored);
@@ -158,9 +203,9 @@ void publish(const World& world, const Metadata& metadata, const Commit& commit,
   } else {
     reach(place, "commit");
     commit.write(commit.file);
+    if (commit.aside) return;
+    if (!place.latest.empty()) link_file(commit.file, place.latest);
   }
-  if (commit.aside) return;
-  if (!place.latest.empty()) link_file(commit.file, place.latest);
   if (place.on_committed) place.on_committed();
 }
 

@@ -6,9 +6,10 @@
 // A chief that was taken for dead may still be writing when another one has taken over. Where the
 // workers have a membership, a chief therefore writes under a name with its generation
 // (checkpoint.g3-s120.safetensors), asks the membership to commit it, and only then gives it the
-// checkpoint's name. What was not committed is removed. Where the membership keeps a record (etcd),
-// that name stays until the next commit, and a job resumes from what the record names: nothing that
-// an old chief does to the checkpoint's name matters.
+// checkpoint's name. What was not committed is removed. Before a chief renames its own file, it
+// removes those of older generations: an old chief that wakes up between its commit and its
+// renaming has nothing to rename. Where the membership keeps a record (etcd), the name with the
+// generation stays until the next commit, and a job resumes from what the record names.
 #pragma once
 
 #include <filesystem>

@@ -23,7 +23,7 @@ std::vector<CallbackRef> in_order(std::vector<CallbackRef> callbacks) {
 }  // namespace
 
 FitRun::FitRun(Model& model, const WorkerBatches& batches, const FitOptions& options,
-               Survival& survival)
+               Survival& survival, RunProfiler& profiler)
     : model_(model),
       impl_(impl_of(model)),
       session_(impl_.session()),
@@ -33,10 +33,12 @@ FitRun::FitRun(Model& model, const WorkerBatches& batches, const FitOptions& opt
       options_(options),
       callbacks_(in_order(with_progress(options.callbacks, options.verbose))),
       survival_(survival),
+      profiler_(profiler),
       start_(std::in_place, session_.phases(), Phase::Start),
       samples_of_(static_cast<std::size_t>(session_.local_size()), 0),
       stragglers_(session_.world().workers()),
       in_flight_([this](const CompiledStep& step, const StepInfo& info) { finish(step, info); }),
+      noise_(options.noise_scale_every),
       good_(impl_) {}
 
 std::optional<History> FitRun::run() {
@@ -58,13 +60,25 @@ History FitRun::run_epochs() {
   at_.epoch = options_.initial_epoch;
   at_.pass = static_cast<std::uint64_t>(options_.initial_epoch);
   set_batches();
-  if (survival_.meet()) {
-    go_on();
-  } else if (!options_.resume.empty()) {
-    resume();
+  switch (survival_.meet()) {
+    case Survival::Meeting::Done:
+      return survival_.history_of_done_call();
+    case Survival::Meeting::GoOn:
+      go_on();
+      break;
+    case Survival::Meeting::BeginFromCopy:
+      recovered_ = true;
+      survival_.restore_values();
+      [[fallthrough]];
+    case Survival::Meeting::Begin:
+      if (!options_.resume.empty()) resume();
+      break;
   }
   impl_.progress = [this] { return progress(); };
   impl_.attribution = [this] { return survival_.meter().read(); };
+  impl_.attributed_seconds = [this] { return survival_.meter().seconds(); };
+  impl_.replica_attribution = [this] { return survival_.meter().by_replica(); };
+  impl_.noise_scale = [this] { return noise_.estimate(); };
   impl_.stragglers = &stragglers_;
 
   const std::int64_t skipped_before = impl_.skipped_steps();
@@ -72,6 +86,7 @@ History FitRun::run_epochs() {
   const FitInfo known = info();
   for_callbacks([&](Callback& callback) { callback.on_train_begin(model_, known); });
   restore_callbacks();
+  profiler_.begin();
   while (at_.epoch < options_.epochs && history_.failure.empty() && !asked_to_stop()) {
     run_epoch(at_.epoch);
   }
@@ -88,7 +103,12 @@ History FitRun::run_epochs() {
   history_.slow_workers = stragglers_.all();
   history_.overflowed_steps = impl_.skipped_steps() - skipped_before;
   history_.loss_scale = model_.loss_scale();
+  history_.noise_scale = noise_.estimate();
+  history_.noise_scale_seconds = noise_.spent_seconds();
+  history_.optimizer = impl_.options.optimizer.name();
   history_.top_ops = slowest_ops(session_.track(0), 10);
+  history_.profile = std::make_shared<RunProfile>(profiler_.collect(history_));
+  survival_.end(progress(), history_);
   return std::move(history_);
 }
 
@@ -324,6 +344,9 @@ History fit_model(Model& model, const WorkerBatches& data, const FitOptions& opt
           options.initial_epoch);
   require(!options.steps_per_epoch || *options.steps_per_epoch > 0,
           "[fit] steps_per_epoch must be positive, not {}", options.steps_per_epoch.value_or(0));
+  require(options.noise_scale_every.value_or(0) >= 0,
+          "[fit] noise_scale_every is {}: give a number of steps, or 0 to leave it out",
+          options.noise_scale_every.value_or(0));
   require(!options.sample_weight.defined() && options.validation_split == 0.0,
           "[fit] sample_weight and validation_split are for tensors: put the weights into the data "
           "set as a third component, and give validation_data");
@@ -333,10 +356,11 @@ History fit_model(Model& model, const WorkerBatches& data, const FitOptions& opt
                   "validation_steps");
   }
   Survival survival(impl_of(model), options.copy_state_every);
+  RunProfiler profiler(impl_of(model).session());
   for (;;) {
     History so_far;
     {
-      FitRun run(model, training_share(impl_of(model), data), options, survival);
+      FitRun run(model, training_share(impl_of(model), data), options, survival, profiler);
       if (std::optional<History> history = run.run()) return std::move(*history);
       so_far = run.history();
     }

@@ -9,6 +9,8 @@
 #include "lockstep/runtime/steps_in_flight.h"
 #include "lockstep/train/good_state.h"
 #include "lockstep/train/model_impl.h"
+#include "lockstep/train/noise_sampler.h"
+#include "lockstep/train/run_profiler.h"
 #include "lockstep/train/step_vote.h"
 #include "lockstep/train/straggler.h"
 #include "lockstep/train/survival.h"
@@ -18,10 +20,14 @@ namespace lockstep {
 
 class FitRun {
  public:
-  FitRun(Model& model, const WorkerBatches& batches, const FitOptions& options, Survival& survival);
+  FitRun(Model& model, const WorkerBatches& batches, const FitOptions& options, Survival& survival,
+         RunProfiler& profiler);
   ~FitRun() {
     impl_.progress = nullptr;
     impl_.attribution = nullptr;
+    impl_.attributed_seconds = nullptr;
+    impl_.replica_attribution = nullptr;
+    impl_.noise_scale = nullptr;
     impl_.stragglers = nullptr;
     impl_.last_snapshot = nullptr;
   }
@@ -85,6 +91,7 @@ class FitRun {
     std::optional<Element> element;                 // none: the epoch's steps are done
     std::optional<bool> sync = {};                  // whether callbacks need it, if that was agreed
     bool compiled = false;                          // all workers have the step for the same pieces
+    std::optional<bool> measured = {};              // whether to sample the noise scale, if agreed
     std::vector<std::int64_t> rows_of_worker = {};  // where a worker has its own rows only
   };
   // Nothing if fit is to end now.
@@ -118,8 +125,19 @@ class FitRun {
     std::int64_t samples = 0;
     std::int64_t samples_in_epoch = 0;
     std::int64_t begin_ns = 0;
+    bool sampled = false;  // for the noise scale
+    bool norms = false;    // its outputs have the norms of gradients
   };
   void finish(const CompiledStep& step, const StepInfo& info);
+
+  // The noise scale (fit_noise.cpp).
+  bool noise_due() const;
+  bool samples_noise(const Turn& turn, const StepRequest& plain) const;
+  CompiledStep& plan_with_norms(const StepRequest& plain);
+  void add_noise_sample(const CompiledStep& step);
+  bool may_take_memory_for(const StepRequest& request);
+  void measure_halves(const Batch& whole, const StepRequest& plain);
+  void note_step_time(const StepInfo& info);
 
   // Handles losses that are not finite (fit_nan.cpp). Returns whether callbacks see the step.
   bool accept_loss(double loss, const StepInfo& info);
@@ -147,6 +165,7 @@ class FitRun {
   const FitOptions& options_;
   std::vector<CallbackRef> callbacks_;
   Survival& survival_;
+  RunProfiler& profiler_;
   std::optional<PhaseScope> start_;  // before the first step
   History history_;
 
@@ -164,11 +183,16 @@ class FitRun {
   double busy_s_ = -1;                    // with the last step, for the next vote
   StragglerWatch stragglers_;
   StepsInFlight<StepInfo> in_flight_;
-  std::int64_t ended_ns_ = 0;  // when the last step ended
-  // Of the last step, with several workers: the next one is expected to be like it.
+  std::int64_t ended_ns_ = 0;   // when the last step ended
+  std::int64_t phases_ns_ = 0;  // that phases had taken by then
+  NoiseSampler noise_;
+  std::vector<Piece> noise_pieces_;     // of the last step that was sampled
+  std::optional<double> step_ended_s_;  // on the clock of note_step_time
+  // Of the last step: the next one is expected to be like it. With one worker only the pieces.
   struct {
     std::vector<ValueType> types;
     std::vector<StepSignature> signatures;
+    MicroBatches micro_batches;
     std::vector<Piece> pieces;
   } last_;
 

@@ -132,8 +132,10 @@ CompiledStep& FitRun::plan_step(const StepRequest& request, std::optional<bool> 
   CompiledStep& step = impl_.step_for(request, missing);
   if (!step.planned) return step;
   ++history_.planned;
+  profiler_.planned(step.plan());
+  const double seconds = static_cast<double>(now_ns() - asked_ns) * 1e-9;
+  noise_.compiled_plain(seconds);
   if (impl_.balancer) {
-    const double seconds = static_cast<double>(now_ns() - asked_ns) * 1e-9;
     impl_.balancer->planned(request.all_pieces, gather_numbers({&seconds, 1}).front());
   }
   return step;
@@ -165,28 +167,45 @@ void FitRun::train(const Turn& turn) {
     }
   }
   const StepRequest request = impl_.request_for(StepMode::Train, batch, "fit");
-  const bool as_before = turn.compiled && request.all_pieces == last_.pieces;
+  const bool sampled = samples_noise(turn, request);
+  const bool norms = sampled && session_.world().size() > 1;
+  const bool as_before = turn.compiled && !norms && request.all_pieces == last_.pieces;
   if (session_.world().workers() == 1) {
+    if (norms) in_flight_.finish();
     in_flight_.finish_unless(request.signatures);
   } else if (!as_before) {
     in_flight_.finish();  // collective: a worker's own signatures do not decide
   }
   const bool prepared = prepare(request);
+  if (sampled && !norms) measure_halves(batch, request);
   const std::int64_t begin = now_ns();
-  CompiledStep& step = plan_step(request, as_before ? std::optional(false) : std::nullopt);
+  CompiledStep& step = norms ? plan_with_norms(request)
+                             : plan_step(request, as_before ? std::optional(false) : std::nullopt);
   if (session_.world().workers() > 1) {
     last_.types.clear();
     for (const Tensor& part : *turn.element) last_.types.push_back({part.dtype(), part.shape()});
     last_.signatures = request.signatures;
-    last_.pieces = request.all_pieces;
+    last_.micro_batches = request.micro_batches;
   }
+  last_.pieces = request.all_pieces;
   const bool planned = step.planned || prepared;
   start_.reset();
   busy_ns_.clear();
   for (int r = 0; r < session_.local_size(); ++r) busy_ns_.push_back(busy_ns(r));
+  bool of_step_before = false;  // whether an error is
+  const auto finish_step_before = [&](const DataError* error) {
+    of_step_before = true;
+    if (error != nullptr) {
+      in_flight_.abandon();
+      fail_at_step(at_.epoch_step - 1, *error);
+    }
+    in_flight_.finish();
+    of_step_before = false;
+  };
   try {
-    run_step(step, session_, batch);
+    run_step(step, session_, batch, finish_step_before);
   } catch (const DataError& error) {
+    if (of_step_before) throw;
     fail_at_step(at_.epoch_step, error);
   }
   if (session_.world().workers() > 1 && !planned) {
@@ -203,12 +222,17 @@ void FitRun::train(const Turn& turn) {
   at_.epoch_samples += samples;
   samples_here_ += samples;
   history_.samples += samples;
+  history_.batch_size = std::max(history_.batch_size, samples);
+  history_.micro_batches =
+      std::max(history_.micro_batches, std::ssize(step.micro_batches) + std::int64_t{1});
   const StepInfo info{.planned = planned,
                       .number = session_.step,
                       .epoch_step = at_.epoch_step,
                       .samples = samples,
                       .samples_in_epoch = at_.epoch_samples,
-                      .begin_ns = begin};
+                      .begin_ns = begin,
+                      .sampled = sampled,
+                      .norms = norms};
   ++session_.step;
   session_.world().set_step(session_.step);
   ++at_.epoch_step;
@@ -216,7 +240,7 @@ void FitRun::train(const Turn& turn) {
   in_flight_.finish_before(step);
   check_replicas();
   const bool needed = turn.sync ? *turn.sync : callbacks_need_sync(info.epoch_step);
-  const bool sync = needed || impl_.balancer.has_value();
+  const bool sync = needed || impl_.balancer.has_value() || sampled;
   in_flight_.add(session_, step, info);
   if (sync) in_flight_.finish();
 }
@@ -233,6 +257,7 @@ void FitRun::finish(const CompiledStep& step, const StepInfo& info) {
   double loss = 0;
   try {
     loss = step.sum(session_, kLossSumOutput) / step.sum(session_, kWeightOutput);
+    if (info.norms) add_noise_sample(step);
   } catch (const DataError& error) {
     fail_at_step(info.epoch_step, error);
   }
@@ -242,12 +267,22 @@ void FitRun::finish(const CompiledStep& step, const StepInfo& info) {
         [&](Callback& callback) { callback.on_batch_end(model_, info.epoch_step, logs); });
   }
   survival_.note_step(history_);
+  profiler_.note_loss(info.number, loss);
+  if (info.sampled) {
+    if (const auto noise = noise_.estimate()) profiler_.note_noise(info.number, *noise);
+  }
   const std::int64_t now = now_ns();
+  const std::int64_t since = std::max(info.begin_ns, ended_ns_);
   if (!info.planned) {
-    const std::int64_t since = std::max(info.begin_ns, ended_ns_);
     history_.step_ms.push_back(static_cast<float>(static_cast<double>(now - since) * 1e-6));
   }
+  // With the time since the step before: its input, callbacks.
+  const std::int64_t phases = session_.phases().ns();
+  const std::int64_t idle = ended_ns_ > 0 ? phases - std::exchange(phases_ns_, phases) : 0;
+  profiler_.step_done(info.number, (ended_ns_ > 0 ? ended_ns_ : info.begin_ns) + idle, now,
+                      samples_of_);
   ended_ns_ = now;
+  note_step_time(info);
 }
 
 std::int64_t FitRun::busy_ns(int replica) const {

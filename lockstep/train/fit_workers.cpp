@@ -60,8 +60,9 @@ StepVote FitRun::vote(std::optional<Element>& element) {
   const auto same = [](const Tensor& part, const ValueType& type) {
     return part.dtype() == type.dtype && part.shape() == type.shape;
   };
+  vote.measured = noise_due();
   vote.compiled = std::ranges::equal(*element, last_.types, same) &&
-                  impl_.steps.holds(session_, last_.signatures);
+                  impl_.steps.holds(session_, last_.signatures, last_.micro_batches);
   return vote;
 }
 
@@ -113,7 +114,8 @@ std::optional<FitRun::Turn> FitRun::agree_on_turn() {
       given_in_pass_ = std::max<std::int64_t>(given_in_pass_, 1);
       Turn turn{.element = element ? std::move(*element) : data_.without_rows(),
                 .sync = false,
-                .compiled = votes.every(&StepVote::compiled)};
+                .compiled = votes.every(&StepVote::compiled),
+                .measured = votes.all.front().measured};
       for (const StepVote& vote : votes.all) {
         if (vote.due != 0) turn.sync = true;
         turn.rows_of_worker.push_back(vote.rows);

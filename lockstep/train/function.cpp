@@ -53,8 +53,14 @@ class RunResults final : public PendingResults {
   std::exception_ptr error_;
 };
 
-// The pieces of the local ranks in a batch that concatenates the rows of all ranks.
-std::vector<Piece> pieces_of(World& world, std::span<const StepSignature> signatures) {
+// The pieces of the local ranks in a batch that concatenates the rows of all ranks, and how many
+// rows that has.
+struct LocalPieces {
+  std::vector<Piece> pieces;
+  std::int64_t rows = 0;
+};
+
+LocalPieces pieces_of(World& world, std::span<const StepSignature> signatures) {
   std::vector<std::int64_t> rows;
   for (const StepSignature& signature : signatures) {
     const bool has_rows =
@@ -63,22 +69,23 @@ std::vector<Piece> pieces_of(World& world, std::span<const StepSignature> signat
   }
   std::int64_t begin = 0;
   int rank = 0;
+  LocalPieces found;
   const std::string_view mine(reinterpret_cast<const char*>(rows.data()),
                               rows.size() * sizeof(std::int64_t));
   for (const std::string& theirs : world.exchange(mine)) {
-    for (std::size_t at = 0; at < theirs.size() && rank < world.rank(0); ++rank) {
+    for (std::size_t at = 0; at < theirs.size(); ++rank) {
       std::int64_t count = 0;
       std::memcpy(&count, theirs.data() + at, sizeof(count));
-      begin += count;
+      if (rank < world.rank(0)) begin += count;
+      found.rows += count;
       at += sizeof(count);
     }
   }
-  std::vector<Piece> pieces;
   for (std::int64_t count : rows) {
-    pieces.push_back({begin, begin + count});
+    found.pieces.push_back({begin, begin + count});
     begin += count;
   }
-  return pieces;
+  return found;
 }
 
 }  // namespace
@@ -118,6 +125,11 @@ struct Function::State {
 
   explicit State(const FunctionOptions& options)
       : precision(precision_by_name("function", options.precision)),
+        memory{.recompute = options.recompute,
+               .shard = options.shard,
+               .gather_bytes = options.gather_bytes,
+               .offload = offload_by_name("[function]", options.offload),
+               .gradients = gradient_type_by_name("[function]", options.gradient_dtype)},
         in_flight([](const CompiledStep&, const std::shared_ptr<RunResults>& results) {
           results->finish();
         }) {}
@@ -142,7 +154,8 @@ struct Function::State {
     session = std::move(to);
   }
 
-  std::optional<DType> precision;    // the 16-bit type, in mixed precision
+  std::optional<DType> precision;  // the 16-bit type, in mixed precision
+  MemoryOptions memory;
   std::shared_ptr<Session> session;  // of the traced steps
   std::vector<Traced> traces;
   std::optional<Graph> first_graph;  // traced before there was a session
@@ -213,7 +226,7 @@ Graph Function::trace(const StepSignature& signature) {
     graph.output(result_name(i), results.values[i]);
   }
   state_->traces.push_back({.signature = signature,
-                            .trains = trains(graph),
+                            .trains = trains(graph) && signature.form != MicroForm::Add,
                             .loss = results.loss,
                             .results = results.values.size()});
   if (strategy_.defined()) settle_session(graph);
@@ -244,21 +257,36 @@ void Function::settle_session(const Graph& graph) {
   }
 }
 
-std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& arguments) {
+std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& arguments,
+                                               MicroRun& how) {
   State& state = *state_;
   World& world = strategy_.defined() ? *impl_of(strategy_).world : state.session->world();
-  const std::vector<StepSignature> signatures = signatures_of(world, arguments);
+  std::vector<StepSignature> signatures = signatures_of(world, arguments);
+  for (StepSignature& signature : signatures) signature.form = how.form;
   if (state.session == nullptr) {
     Graph graph = trace(signatures.front());  // creates the session
     state.first_graph = std::move(graph);
   }
   Session& session = *state.session;
-  state.in_flight.finish_unless(signatures);
+  // The forms of a step that accumulates take turns.
+  const bool in_turns = how.accumulators != nullptr && state.steps.holds(session, signatures);
+  if (!in_turns) state.in_flight.finish_unless(signatures);
   if (state.steps.stale(session)) state.in_flight.finish();
   const auto trace_rank = [this](const StepSignature& signature) { return trace(signature); };
-  CompiledStep& step = state.steps.get(session, {.trace = trace_rank, .precision = state.precision},
-                                       signatures, pieces_of(world, signatures));
-  step.run(session, [&](int local, RankStep& rank) {
+  LocalPieces batch = pieces_of(world, signatures);
+  how.rows = batch.rows;
+  for (Piece& piece : batch.pieces) {
+    piece = {piece.begin + how.first_row, piece.end + how.first_row};
+  }
+  CompiledStep& step = state.steps.get(session,
+                                       {.trace = trace_rank,
+                                        .precision = state.precision,
+                                        .memory = state.memory,
+                                        .accumulators = how.accumulators,
+                                        .sum_outputs = false},
+                                       signatures, batch.pieces);
+  step.accumulated = how.accumulated;
+  step.run(session, [&](int local, RankStep& rank, const Piece&) {
     for (std::size_t i = 0; i < arguments.size(); ++i) rank.feed(i, arguments[i].at(local));
   });
   const State::Traced& traced = state.traced(signatures.front());
@@ -283,6 +311,13 @@ std::vector<PerReplica> Function::run_replicas(const std::vector<PerReplica>& ar
 
 std::vector<PerReplica> Function::run_on_replicas(const Strategy& strategy,
                                                   const std::vector<PerReplica>& arguments) {
+  MicroRun whole;
+  return run_on_replicas(strategy, arguments, whole);
+}
+
+std::vector<PerReplica> Function::run_on_replicas(const Strategy& strategy,
+                                                  const std::vector<PerReplica>& arguments,
+                                                  MicroRun& how) {
   require(strategy_.defined() && strategy.defined() &&
               impl_of(strategy).world == impl_of(strategy_).world,
           "[run] the function was not made by this strategy: make it with strategy.function(…)");
@@ -292,7 +327,7 @@ std::vector<PerReplica> Function::run_on_replicas(const Strategy& strategy,
     require(!impl_of(model).progress, "[run] fit is running on one of the models");
     impl_of(model).move_to(state_->session);
   }
-  return run_replicas(arguments);
+  return run_replicas(arguments, how);
 }
 
 std::vector<Tensor> Function::run(const std::vector<Tensor>& arguments) {
@@ -316,7 +351,8 @@ std::vector<Tensor> Function::run(const std::vector<Tensor>& arguments) {
             "strategy.function(…), and run it with strategy.run",
             now->world().size());
     if (state_->session != now) state_->move_to(now);
-    results = run_replicas(given);
+    MicroRun whole;
+    results = run_replicas(given, whole);
   }
   std::vector<Tensor> values;
   for (const PerReplica& result : results) {

@@ -25,6 +25,7 @@
 
 #include "lockstep/nn/loss.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/passes/accumulate.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/train/model.h"
 #include "lockstep/train/per_replica.h"
@@ -59,6 +60,12 @@ struct FunctionOptions {
   //   … optimizer.apply(ls::gradients(optimizer.scale(loss, 64), model.trainable_variables()));
   // where 64 is the global batch size.
   std::string precision = "float32";
+  // As in compile. (An Accumulator accumulates.)
+  Recompute recompute = {};
+  int shard = 0;
+  std::size_t gather_bytes = 0;
+  std::string offload = "none";
+  std::string gradient_dtype = "float32";
 };
 
 // Variables belong to the models that the function is given: running it trains these models.
@@ -108,10 +115,21 @@ class Function {
   }
 
  private:
+  friend class Accumulator;
+  // A run on one micro-batch of several.
+  struct MicroRun {
+    MicroForm form = MicroForm::Whole;
+    bool accumulated = false;    // whether others were added up before
+    std::int64_t first_row = 0;  // in the batch that they are together
+    Accumulators* accumulators = nullptr;
+    std::int64_t rows = 0;  // of all replicas; a result
+  };
   static Tensor first(std::vector<Tensor> results);
   Graph trace(const struct StepSignature& signature);
   void settle_session(const Graph& graph);
-  std::vector<PerReplica> run_replicas(const std::vector<PerReplica>& arguments);
+  std::vector<PerReplica> run_on_replicas(const Strategy& strategy,
+                                          const std::vector<PerReplica>& arguments, MicroRun& how);
+  std::vector<PerReplica> run_replicas(const std::vector<PerReplica>& arguments, MicroRun& how);
 
   static Results results(Value value) { return {{value}, false}; }
   static Results results(const LossPair& loss) { return {{loss.sum, loss.weight}, true}; }

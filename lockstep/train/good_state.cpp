@@ -38,6 +38,7 @@ bool GoodState::keep() {
 void GoodState::restore() {
   const PhaseScope checkpoint(impl_.session().phases(), Phase::Checkpoint);
   for (const auto& [variable, value] : values_) impl_.session().set(variable, value);
+  impl_.reset_errors();
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,10 +13,14 @@
 #include <vector>
 
 #include "lockstep/data/report.h"
+#include "lockstep/explain/noise_scale.h"
 #include "lockstep/train/logs.h"
 #include "lockstep/train/straggler.h"
 
 namespace lockstep {
+
+struct RunProfile;   // explain/run_profile.h
+struct Explanation;  // explain/explanation.h
 
 // Fractions of the wall time; they add up to 1. The first five are the time of training steps; host
 // is the rest of it: callbacks and gaps between kernels.
@@ -72,6 +77,8 @@ struct Recovery {
 struct ReportOptions {
   // Written for the user of the command-line program: names its flags, not C++ options.
   bool program = false;
+  // Of the run, where more is known than its profile: what one device does alone.
+  const Explanation* explanation = nullptr;
 };
 
 struct History {
@@ -97,11 +104,25 @@ struct History {
   std::int64_t restores = 0;         // how often on_nan went back to a good state
   bool interrupted = false;          // ended by FitOptions::interrupted
   std::vector<Recovery> recoveries;  // from failures of workers
+  // What was recorded about the time of all workers' steps.
+  std::shared_ptr<const RunProfile> profile;
+  // This worker came when the others had done this call: it has only their epochs.
+  bool handed_over = false;
 
   // In "mixed_float16": steps that were skipped because a gradient was not finite, and the loss
   // scale after the last step.
   std::int64_t overflowed_steps = 0;
   std::optional<double> loss_scale;
+
+  // The gradient noise scale over the last sampled steps, in samples, if enough were sampled, and
+  // what measuring it took (FitOptions::noise_scale_every).
+  std::optional<NoiseScale> noise_scale;
+  double noise_scale_seconds = 0;
+  std::int64_t batch_size = 0;  // global; of the largest batch
+  // That a replica's piece of the largest batch was divided into: their gradients were added up
+  // before they were reduced (CompileOptions::accumulate).
+  std::int64_t micro_batches = 1;
+  std::string optimizer;  // its name: "adam"
 
   // One value per epoch: history.series("val_loss"). NaN for an epoch that ended before it was
   // known; UsageError if no epoch has it.

@@ -50,14 +50,17 @@ void Model::compile(CompileOptions options) {
   }
   require(!options.strategy.defined() || options.device == nullptr,
           "[compile] both a strategy and a device are given: a strategy has devices of its own");
+  // What can overflow: activations and gradients in f16, or gradients on their way to other ranks.
   const std::optional<DType> small = precision_by_name("compile", options.precision);
-  if (small == DType::F16 && options.optimizer.loss_scale_variables().empty()) {
+  const bool overflows = small == DType::F16 || memory_options(options).gradients == DType::F16;
+  if (overflows && options.optimizer.loss_scale_variables().empty()) {
     options.optimizer = options.optimizer.with_loss_scale(options.loss_scale);
   }
   impl_->options = std::move(options);
   impl_->compiled = true;
   impl_->loss_mean = LossMean("loss");
   impl_->balancer.reset();
+  impl_->micro_batch.reset();
   if (impl_->current != nullptr) impl_->move_to(impl_->new_session());
 }
 
@@ -195,6 +198,10 @@ Logs BatchLogs::running() const {
 
 Attribution Model::attribution() const {
   return impl_->attribution ? impl_->attribution() : Attribution();
+}
+
+std::optional<NoiseScale> Model::noise_scale() const {
+  return impl_->noise_scale ? impl_->noise_scale() : std::nullopt;
 }
 
 const Recorder& Model::recorder() const {

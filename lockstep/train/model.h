@@ -25,6 +25,7 @@
 #include "lockstep/nn/metric.h"
 #include "lockstep/nn/network.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/passes/memory_options.h"
 #include "lockstep/tensor/tensor.h"
 #include "lockstep/train/callback.h"
 #include "lockstep/train/history.h"
@@ -48,7 +49,17 @@ struct CompileOptions {
   // "float32", "mixed_float16" or "mixed_bfloat16". Mixed: matrix products, convolutions and
   // activations in 16 bits; variables, sums and losses in f32 (passes/precision.h).
   std::string precision = "float32";
-  LossScaleOptions loss_scale = {};        // for "mixed_float16"
+  LossScaleOptions loss_scale = {};  // for "mixed_float16" and gradients in float16
+  // What saves memory (docs/memory.md); all of it works together.
+  std::int64_t accumulate = 1;             // micro-batches per step; 0: as few as fit into memory
+  Recompute recompute = {};                // "none", "blocks", "auto", or a budget: "2GiB"
+  int shard = 0;                           // of several replicas, ZeRO 1, 2 or 3
+  std::size_t gather_bytes = 0;            // with shard 3, for whole parameters; 0: chosen
+  std::string offload = "none";            // "optimizer": its state is kept on the host
+  std::string gradient_dtype = "float32";  // on the wire; or "bfloat16", "float16"
+  // "auto", or bytes ("16GiB"): those of the five that are at their defaults are chosen before the
+  // first training step, so that it fits into the memory that there is, or into so many bytes.
+  std::string fit_memory = "";
   std::uint64_t seed = 0;                  // for initial weights, dropout and fit's shuffle
   Device* device = nullptr;                // none: every core that the process may use
   const KernelLibrary* kernels = nullptr;  // none: cpu_kernels()
@@ -96,6 +107,9 @@ struct FitOptions {
   // so many steps, every worker copies the state of the run to its own memory, from which all go
   // on. 0: as often as costs 1% of the time.
   std::int64_t copy_state_every = 0;
+  // The gradient noise scale (docs/noise-scale.md) is measured in every so many steps; 0: never.
+  // Not given: as often as costs 1% of the time. What is trained has the same bits in all cases.
+  std::optional<std::int64_t> noise_scale_every = {};
   // Called after every step and between validation batches. If it returns true, fit ends there:
   // checkpoints are written, and a run that resumes from them does the rest.
   std::function<bool()> interrupted = {};
@@ -218,6 +232,8 @@ class Model {
   Logs read_metrics() const;
   // For callbacks: where the time of the running fit went so far, as the mean over all replicas.
   Attribution attribution() const;
+  // For callbacks: the noise scale measured in the running fit, if it is known by now.
+  std::optional<NoiseScale> noise_scale() const;
   const Recorder& recorder() const;
   // Sentences for the user about the steps so far: probable mistakes (a loss that expects
   // probabilities but gets logits, say), and what is slow on the devices and why, as far as their

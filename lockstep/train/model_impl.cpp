@@ -1,7 +1,10 @@
 #include "lockstep/train/model_impl.h"
 
 #include "lockstep/base/error.h"
+#include "lockstep/device/memory_error.h"
 #include "lockstep/passes/precision.h"
+#include "lockstep/train/memory_proposal.h"
+#include "lockstep/train/step_memory.h"
 
 namespace lockstep {
 
@@ -46,14 +49,28 @@ std::shared_ptr<Session> ModelImpl::new_session() const {
 void ModelImpl::move_to(std::shared_ptr<Session> session) {
   const std::shared_ptr<Session> before = std::exchange(current, std::move(session));
   steps.clear();
+  micro_batch.reset();
   balancer.reset();
   if (before == nullptr || before == current) return;
+  if (before->world().newcomer()) return;  // it gets its values from the others
   current->take(*before, network->variables());
   if (!compiled) return;
   current->take(*before, options.optimizer.variables());
   current->take(*before, options.optimizer.loss_scale_variables());
+  take_errors(*before);
   current->step = static_cast<std::int64_t>(current->get(options.optimizer.iterations()).item()) +
                   skipped_steps();
+}
+
+MemoryOptions memory_options(const CompileOptions& options) {
+  MemoryOptions memory{.accumulate = options.accumulate,
+                       .recompute = options.recompute,
+                       .shard = options.shard,
+                       .gather_bytes = options.gather_bytes,
+                       .offload = offload_by_name("[compile]", options.offload),
+                       .gradients = gradient_type_by_name("[compile]", options.gradient_dtype)};
+  expect_valid("[compile]", memory);
+  return memory;
 }
 
 StepRecipe ModelImpl::recipe() {
@@ -64,7 +81,9 @@ StepRecipe ModelImpl::recipe() {
           .metrics = options.metrics,
           .weighted_metrics = options.weighted_metrics,
           .seed = options.seed,
-          .precision = precision_by_name("compile", options.precision)};
+          .precision = precision_by_name("compile", options.precision),
+          .memory = memory_options(options),
+          .accumulators = &accumulators};
 }
 
 std::int64_t ModelImpl::skipped_steps() {
@@ -88,7 +107,9 @@ std::vector<Piece> ModelImpl::pieces_of(StepMode mode, const Batch& batch) {
 const Plan& ModelImpl::plan_of(ModelStep step) {
   const std::vector<Piece> pieces =
       split_evenly(step.inputs.front().shape[0], session().world().size());
-  return step_for(request_step(session().world(), options.optimizer, std::move(step), pieces))
+  const std::int64_t accumulate = accumulate_for(step, pieces, "plan");
+  return step_for(request_step(session().world(), options.optimizer, std::move(step), pieces,
+                               accumulate))
       .plan();
 }
 
@@ -103,8 +124,59 @@ StepRequest ModelImpl::request_for(StepMode mode, const Batch& batch, const char
             caller, i, shape);
   }
   build(step.inputs);
-  return request_step(session().world(), options.optimizer, std::move(step),
-                      pieces_of(mode, batch));
+  const std::vector<Piece> pieces = pieces_of(mode, batch);
+  fit_into_memory(step, pieces);
+  const std::int64_t accumulate = accumulate_for(step, pieces, caller);
+  return request_step(session().world(), options.optimizer, std::move(step), pieces, accumulate);
+}
+
+void ModelImpl::fit_into_memory(const ModelStep& step, std::span<const Piece> pieces) {
+  if (step.mode != StepMode::Train || options.fit_memory.empty()) return;
+  std::optional<std::size_t> limit;
+  if (options.fit_memory != "auto")
+    limit = bytes_by_text("[compile] fit_memory", options.fit_memory);
+  const MemoryProposal proposal =
+      propose_memory(session().shared_world(), recipe(), step, pieces, limit);
+  const MemoryCandidate* const best = proposal.choice.best();
+  if (best == nullptr) fail<MemoryError>("[fit] {}", sentence_of(proposal));
+  options.accumulate = best->options.accumulate;
+  options.recompute = best->options.recompute;
+  options.shard = best->options.shard;
+  options.offload = best->options.offload == Offload::Optimizer ? "optimizer" : "none";
+  options.fit_memory.clear();
+  session().remark(best->options == memory_options({})
+                       ? "the training step fits into memory as it is"
+                       : fmt::format("chosen so that the training step fits into memory: {}",
+                                     words_of(best->options)));
+}
+
+CompiledStep& ModelImpl::step_for(const StepRequest& request, std::optional<bool> missing) {
+  try {
+    return compile_step(steps, session(), recipe(), request, missing);
+  } catch (const MemoryError& error) {
+    // With several workers the others may have had room.
+    if (request.step.mode != StepMode::Train || session().world().workers() > 1) throw;
+    steps.clear();
+    const MemoryProposal proposal =
+        propose_memory(session().shared_world(), recipe(), request.step, request.all_pieces);
+    fail<MemoryError>("{}. {}", error.what(), sentence_of(proposal));
+  }
+}
+
+std::int64_t ModelImpl::accumulate_for(const ModelStep& step, std::span<const Piece> pieces,
+                                       const char* caller) {
+  if (step.mode != StepMode::Train) return 1;
+  if (options.accumulate > 0) return options.accumulate;
+  if (!micro_batch) {
+    micro_batch = largest_micro_batch(session(), recipe(), step, pieces, {.caller = caller});
+    const std::int64_t count = micro_batches_of(pieces, *micro_batch);
+    session().remark(
+        count == 1 ? "accumulate auto: the whole batch fits into memory; nothing is accumulated"
+                   : fmt::format("accumulate auto: {} micro-batches of {} samples per replica fit "
+                                 "into memory",
+                                 count, *micro_batch));
+  }
+  return micro_batches_of(pieces, *micro_batch);
 }
 
 void ModelImpl::expect_compiled(const char* caller) const {

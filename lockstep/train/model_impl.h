@@ -28,14 +28,20 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
   Metric loss_mean = LossMean("loss");
   std::shared_ptr<Session> current;  // created when something first needs memory
   StepCache steps;
+  Accumulators accumulators;                   // of training steps with micro-batches
+  std::optional<std::int64_t> micro_batch;     // with accumulate = 0: the samples that fit
   std::optional<Balancer> balancer;            // if pieces are sized by the replicas' speed
   std::int64_t most_rows = 0;                  // that fit in an evaluation step; 0: no limit
+  int number = 0;                              // among the models that fit has trained; 0: none
   std::vector<ValueType> built_for;            // batch of 1
   bool stopping = false;                       // a callback asked fit to end
   bool stopped_in_epoch = false;               // fit ends before the epoch's steps are done
   std::function<Progress()> progress;          // while fit runs
   std::function<Attribution()> attribution;    // while fit runs
-  const StragglerWatch* stragglers = nullptr;  // while fit runs
+  std::function<double()> attributed_seconds;  // that it divides; the same
+  std::function<std::vector<Attribution>()> replica_attribution;  // of each replica here; the same
+  std::function<std::optional<NoiseScale>()> noise_scale;         // while fit runs
+  const StragglerWatch* stragglers = nullptr;                     // while fit runs
   // The snapshot that was written last, or is being written: its memory is used for the next one.
   std::shared_ptr<Snapshot> last_snapshot;
   CheckpointWriter writer;
@@ -52,18 +58,25 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
   // What to compile and feed for a batch. Builds the model if needed; UsageError if the mode needs
   // a compiled one.
   StepRequest request_for(StepMode mode, const Batch& batch, const char* caller);
-  // `missing`: StepCache::get.
-  CompiledStep& step_for(const StepRequest& request, std::optional<bool> missing = {}) {
-    return compile_step(steps, session(), recipe(), request, missing);
-  }
+  // `missing`: StepCache::get. MemoryError, with what would fit instead, where a training step does
+  // not.
+  CompiledStep& step_for(const StepRequest& request, std::optional<bool> missing = {});
   // The first rank's plan for a global batch.
   const Plan& plan_of(ModelStep step);
   // How a batch is split between the ranks of the world.
   std::vector<Piece> pieces_of(StepMode mode, const Batch& batch);
+  // Chooses the options that make training on these pieces fit, where compile asked for that and it
+  // is not done yet. Collective.
+  void fit_into_memory(const ModelStep& step, std::span<const Piece> pieces);
+  // Into how many micro-batches training divides these pieces. Collective.
+  std::int64_t accumulate_for(const ModelStep& step, std::span<const Piece> pieces,
+                              const char* caller);
   void expect_compiled(const char* caller) const;
   void build(std::span<const ValueType> inputs);
   // Marks the variables as this model's, so that functions find their session.
   void own_variables();
+  // Whether gradients are rounded on their way to other ranks.
+  bool rounds_gradients();
   // Builds the model if the input shapes are known without data; otherwise UsageError.
   void expect_built(const char* caller);
   void build_if_known();
@@ -74,6 +87,17 @@ struct ModelImpl : VariableOwner, std::enable_shared_from_this<ModelImpl> {
   std::vector<Tensor> metric_state();
   void set_metric_state(std::span<const Tensor> state);
   Logs read_metrics();
+
+  // What rounding gradients to 16 bits has lost (saved_errors.cpp). Collective.
+  //
+  // Adds every rank's errors to a checkpoint's contents.
+  void write_errors(TensorFile& contents);
+  // Gives every rank its errors; on another number of ranks, the first one gets their sum. Zeros if
+  // the contents have none. DataError if they are not those of the model.
+  void read_errors(const TensorFile& contents, const std::filesystem::path& file);
+  // The sums of another session.
+  void take_errors(Session& before);
+  void reset_errors();
 
   // Creates the optimizer's slots if no training step has been traced yet.
   void make_slots();
@@ -114,5 +138,8 @@ Tensor weights_of(const Batch& batch, const std::map<std::int64_t, double>& clas
 // The data set for fit and evaluate on tensors: one sample (x…, y[, weight]) per element.
 Dataset samples_of(const std::vector<Tensor>& x, const Tensor& y, const Tensor& sample_weight,
                    const char* caller);
+
+// UsageError for what cannot be.
+MemoryOptions memory_options(const CompileOptions& options);
 
 }  // namespace lockstep

@@ -10,6 +10,9 @@
 #include "lockstep/graph/ops/collective.h"
 #include "lockstep/graph/ops/elementwise.h"
 #include "lockstep/graph/ops/random.h"
+#include "lockstep/graph/ops/shape.h"
+#include "lockstep/graph/ops/state.h"
+#include "lockstep/graph/ops/update.h"
 
 namespace lockstep {
 namespace {
@@ -46,22 +49,124 @@ void update_metrics(const StepRecipe& recipe, const LossPair& loss, Value labels
   }
 }
 
-void write_update(Graph& graph, const StepRecipe& recipe, const LossPair& loss,
-                  std::int64_t global_batch) {
-  const std::vector<VariableRef> parameters = recipe.network.trainable_variables();
-  require(!parameters.empty(),
+Gradients gradients_of(Graph& graph, const StepRecipe& recipe, const LossPair& loss,
+                       std::int64_t global_batch) {
+  Gradients found{.parameters = recipe.network.trainable_variables(), .sums = {}, .weight = {}};
+  require(!found.parameters.empty(),
           "[fit] the model has no trainable variables: add layers that have some, or make some of "
           "its layers trainable and compile again");
   std::vector<Value> targets;
-  for (const VariableRef& parameter : parameters) targets.push_back(graph.variable(parameter));
+  for (const VariableRef& parameter : found.parameters) {
+    targets.push_back(graph.variable(parameter));
+  }
   const LossPair scaled = recipe.optimizer.scale(loss, global_batch);
-  const std::vector<Value> sums = gradients(scaled.sum, targets);
-  recipe.optimizer.apply(graph, parameters, sums, scaled.weight);
+  found.sums = gradients(scaled.sum, targets);
+  found.weight = scaled.weight;
+  return found;
+}
+
+// What the outputs kScaledWeightOutput … are.
+struct Norms {
+  Value scaled_weight;
+  Value own;
+  Value reduced;
+};
+
+std::optional<Norms> write_update(Graph& graph, const StepRecipe& recipe, const LossPair& loss,
+                                  const ModelStep& step) {
+  const Gradients own = gradients_of(graph, recipe, loss, step.global_batch);
+  const std::vector<Value> reduced =
+      recipe.optimizer.apply(graph, own.parameters, own.sums, own.weight);
+  if (!step.norms) return std::nullopt;
+  Graph::NameScope scope(graph, "noise_scale");
+  return Norms{.scaled_weight = own.weight,
+               .own = gradient_norm(own.sums),
+               .reduced = gradient_norm(reduced)};
+}
+
+Value rows_between(Value x, std::int64_t begin, std::int64_t count) {
+  Ints first(static_cast<std::size_t>(x.shape().rank()), 0);
+  Ints size(first.size(), -1);
+  first.front() = begin;
+  size.front() = count;
+  return slice(x, std::move(first), std::move(size));
+}
+
+// Without the assignments (moving averages of batch norm), and with the random numbers that samples
+// from `second` on, of which the first node is `from`, have in the whole batch.
+Graph without_effects(const Graph& graph, std::size_t from, std::int64_t second) {
+  Rewriter rewriter(graph);
+  ValueId state = -1;
+  Value later;
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (is_assignment(node)) continue;
+    const bool reads_state = state >= 0 && std::ranges::count(node.inputs, state) > 0;
+    if (n < from || !reads_state) {
+      rewriter.copy(node);
+      if (node.op == Op::Input && node.name == kRandomStateInput) state = node.outputs[0];
+      continue;
+    }
+    if (!later.defined()) {
+      Tensor offset(DType::I64, {2});
+      offset.values<std::int64_t>()[0] = 0;
+      offset.values<std::int64_t>()[1] = second;
+      later = rewriter.map(state) + rewriter.target().constant(offset);
+    }
+    std::vector<Value> inputs;
+    for (const ValueId id : node.inputs) {
+      inputs.push_back(id == state ? later : rewriter.map(id));
+    }
+    rewriter.copy_as(node, inputs, node.attrs);
+  }
+  return rewriter.finish();
+}
+
+// The gradients of both halves of a batch, one after the other, and their norms.
+Graph trace_measure(const StepRecipe& recipe, const ModelStep& step) {
+  Graph graph;
+  std::vector<Value> whole;
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    whole.push_back(graph.input(input_name(i), step.inputs[i]));
+  }
+  const std::int64_t samples = step.inputs.front().shape[0];
+  const Value labels = graph.input(kLabels, step.labels);
+  Value weights;
+  if (step.weighted) weights = graph.input(kSampleWeight, {DType::F32, Shape{samples}});
+  random_state(graph);  // before both, as each of them may be the first to read it
+  recipe.network.ensure_built(step.inputs);
+
+  const std::int64_t half = first_half(samples);
+  std::size_t second_node = 0;
+  std::vector<Gradients> halves;
+  for (const auto& [begin, count] : {std::pair(std::int64_t{0}, half), {half, samples - half}}) {
+    second_node = graph.nodes().size();
+    const Graph::NameScope scope(graph, begin == 0 ? "first_half" : "second_half");
+    std::vector<Value> inputs;
+    for (const Value& input : whole) inputs.push_back(rows_between(input, begin, count));
+    const std::vector<Value> outputs =
+        recipe.network.call_all(inputs, {.training = true, .seed = recipe.seed});
+    const LossPair loss =
+        full_loss(graph, recipe, rows_between(labels, begin, count), outputs[0],
+                  weights.defined() ? rows_between(weights, begin, count) : Value());
+    halves.push_back(gradients_of(graph, recipe, loss, step.global_batch));
+  }
+  std::vector<Value> sums;
+  for (std::size_t i = 0; i < halves[0].sums.size(); ++i) {
+    sums.push_back(halves[0].sums[i] + halves[1].sums[i]);
+  }
+  graph.output("weight0", halves[0].weight);
+  graph.output("weight1", halves[1].weight);
+  graph.output("norm0", global_norm(halves[0].sums));
+  graph.output("norm1", global_norm(halves[1].sums));
+  graph.output("norm", global_norm(sums));
+  return without_effects(graph, second_node, half);
 }
 
 }  // namespace
 
 Graph trace_step(const StepRecipe& recipe, const ModelStep& step) {
+  if (step.mode == StepMode::Measure) return trace_measure(recipe, step);
   Graph graph;
   std::vector<Value> inputs;
   for (std::size_t i = 0; i < step.inputs.size(); ++i) {
@@ -86,9 +191,15 @@ Graph trace_step(const StepRecipe& recipe, const ModelStep& step) {
   }
   const LossPair loss = full_loss(graph, recipe, labels, outputs[0], sample_weight);
   update_metrics(recipe, loss, labels, full_precision(outputs[0]), sample_weight);
-  if (training) write_update(graph, recipe, loss, step.global_batch);
+  std::optional<Norms> norms;
+  if (training) norms = write_update(graph, recipe, loss, step);
   graph.output(kLossSum, loss.sum);
   graph.output(kWeight, loss.weight);
+  if (norms) {
+    graph.output("scaled_weight", norms->scaled_weight);
+    graph.output("own_norm", norms->own);
+    graph.output("reduced_norm", norms->reduced);
+  }
   return graph;
 }
 
@@ -124,16 +235,84 @@ std::vector<Piece> split_workers_rows(const World& world, std::span<const std::i
   return same ? even : own;
 }
 
+namespace {
+
+// The number of micro-batches of which at least one rank has rows.
+std::int64_t micro_batches_with_rows(std::span<const Piece> pieces, std::int64_t accumulate) {
+  std::int64_t most = 1;
+  for (const Piece& piece : pieces) {
+    if (piece.size() == 0) continue;
+    const std::int64_t rows = (piece.size() + accumulate - 1) / accumulate;
+    most = std::max(most, (piece.size() + rows - 1) / rows);
+  }
+  return most;
+}
+
+// The rows of each of a piece's micro-batches, as split_evenly divides it.
+Piece micro_batch(const Piece& piece, std::int64_t accumulate, std::int64_t number) {
+  const std::int64_t rows = (piece.size() + accumulate - 1) / accumulate;
+  return {std::min(piece.begin + number * rows, piece.end),
+          std::min(piece.begin + (number + 1) * rows, piece.end)};
+}
+
+// A signature for other rows.
+StepSignature with_rows(StepSignature signature, std::int64_t rows) {
+  for (StepInput& input : signature.inputs) input.type.shape = input.type.shape.with(0, rows);
+  return signature;
+}
+
+// Divides the pieces of a request into micro-batches.
+void divide(StepRequest& request, std::int64_t accumulate) {
+  const std::int64_t count = micro_batches_with_rows(request.all_pieces, accumulate);
+  if (count == 1) return;
+  const std::vector<StepSignature> whole = request.signatures;
+  std::vector<std::vector<std::int64_t>> sizes;  // of all ranks, by kind: the same on all workers
+  for (std::int64_t number = 0; number + 1 < count; ++number) {
+    std::vector<std::int64_t> rows;
+    for (const Piece& piece : request.all_pieces) {
+      rows.push_back(micro_batch(piece, accumulate, number).size());
+    }
+    MicroBatches& all = request.micro_batches;
+    const auto kind = static_cast<std::size_t>(std::ranges::find(sizes, rows) - sizes.begin());
+    if (kind == sizes.size()) {
+      sizes.push_back(std::move(rows));
+      std::vector<StepSignature>& signatures = all.kinds.emplace_back();
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        const Piece own = micro_batch(request.pieces[i], accumulate, number);
+        signatures.push_back(with_rows(whole[i], own.size()));
+        signatures.back().form = MicroForm::Add;
+      }
+    }
+    MicroBatches::Turn& turn = all.turns.emplace_back();
+    turn.kind = kind;
+    for (const Piece& piece : request.pieces) {
+      turn.pieces.push_back(micro_batch(piece, accumulate, number));
+    }
+  }
+  // Steps of other sizes that end in such a micro-batch are other steps.
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const Piece& piece = request.pieces[i];
+    StepSignature& last = request.signatures[i];
+    last = with_rows(whole[i], piece.end - request.micro_batches.turns.back().pieces[i].end);
+    last.form = MicroForm::Last;
+    last.variant += fmt::format(" {}/{} of {}", accumulate, count, piece.size());
+  }
+}
+
+}  // namespace
+
 StepRequest request_step(const World& world, const Optimizer& optimizer, ModelStep step,
-                         std::span<const Piece> pieces) {
+                         std::span<const Piece> pieces, std::int64_t accumulate) {
   ensure(std::ssize(pieces) == world.size(), "{} pieces for {} ranks", pieces.size(), world.size());
-  if (step.mode == StepMode::Train && !optimizer.loss_scale_variables().empty()) {
+  const bool gradients = step.mode == StepMode::Train || step.mode == StepMode::Measure;
+  if (gradients && !optimizer.loss_scale_variables().empty()) {
     step.global_batch = pieces.back().end;
   }
   StepRequest request{.step = std::move(step),
                       .signatures = {},
                       .pieces = {},
-                      .all_pieces = {pieces.begin(), pieces.end()}};
+                      .all_pieces = {pieces.begin(), pieces.end()},
+                      .micro_batches = {}};
   for (int local = 0; local < world.local_size(); ++local) {
     const Piece& piece = pieces[static_cast<std::size_t>(world.rank(local))];
     StepSignature signature;
@@ -151,6 +330,13 @@ StepRequest request_step(const World& world, const Optimizer& optimizer, ModelSt
     request.signatures.push_back(std::move(signature));
     request.pieces.push_back(piece);
   }
+  if (request.step.mode == StepMode::Train) divide(request, accumulate);
+  return request;
+}
+
+StepRequest with_norms(StepRequest request) {
+  request.step.norms = true;
+  for (StepSignature& signature : request.signatures) signature.variant += " norms";
   return request;
 }
 
@@ -172,31 +358,74 @@ CompiledStep& compile_step(StepCache& cache, Session& session, const StepRecipe&
   const auto trace = [&](const StepSignature& signature) {
     return trace_rank(recipe, request, signature);
   };
-  return cache.get(session, {.trace = trace, .precision = recipe.precision, .labels = kLabels},
-                   request.signatures, request.pieces, missing);
+  return cache.get(session,
+                   {.trace = trace,
+                    .precision = recipe.precision,
+                    .memory = recipe.memory,
+                    .labels = kLabels,
+                    .accumulators = recipe.accumulators},
+                   request.signatures, request.pieces, missing, request.micro_batches);
 }
 
-std::vector<Plan> plan_step(Session& session, const StepRecipe& recipe,
-                            const StepRequest& request) {
-  std::vector<CompileRequest> requests;
-  for (int local = 0; local < session.local_size(); ++local) {
-    requests.push_back(
-        {.rank = local,
-         .graph = trace_rank(recipe, request, request.signatures[static_cast<std::size_t>(local)]),
-         .precision = recipe.precision});
+StepPlans plan_step(Session& session, const StepRecipe& recipe, const StepRequest& request) {
+  std::vector<std::vector<CompileRequest>> steps;
+  const auto add = [&](std::span<const StepSignature> signatures) {
+    std::vector<CompileRequest>& requests = steps.emplace_back();
+    for (int local = 0; local < session.local_size(); ++local) {
+      const StepSignature& signature = signatures[static_cast<std::size_t>(local)];
+      requests.push_back(
+          {.rank = local,
+           .graph = trace_rank(recipe, request, signature),
+           .precision = recipe.precision,
+           .memory = recipe.memory,
+           .accumulation = {.form = signature.form, .accumulators = recipe.accumulators}});
+    }
+  };
+  add(request.signatures);
+  for (const std::vector<StepSignature>& kind : request.micro_batches.kinds) add(kind);
+  std::vector<std::vector<Plan>> all = session.plan_all(std::move(steps));
+  StepPlans plans{.step = std::move(all.front()), .kinds = {}, .turns = {}};
+  std::move(all.begin() + 1, all.end(), std::back_inserter(plans.kinds));
+  for (const MicroBatches::Turn& turn : request.micro_batches.turns) {
+    plans.turns.push_back(turn.kind);
   }
-  return session.plan(std::move(requests));
+  return plans;
 }
 
-void run_step(CompiledStep& step, Session& session, const Batch& batch) {
-  step.run(session, [&](int local, RankStep& rank) {
-    const std::int64_t first_row =
-        step.pieces[static_cast<std::size_t>(local)].begin - batch.first_row;
+PlanBytes StepPlans::bytes_on(const Device& device, int local) const {
+  const auto i = static_cast<std::size_t>(local);
+  // The last micro-batch reads and changes all variables.
+  PlanBytes bytes = lockstep::bytes_on(device, step[i]);
+  for (const std::vector<Plan>& kind : kinds) {
+    const PlanBytes other = lockstep::bytes_on(device, kind[i]);
+    bytes.arena = std::max(bytes.arena, other.arena);
+    bytes.input_output += other.input_output;
+    bytes.constants += other.constants;
+  }
+  return bytes;
+}
+
+std::size_t StepPlans::accumulator_bytes(int local) const {
+  const Graph& graph = step[static_cast<std::size_t>(local)].graph;
+  std::size_t bytes = 0;
+  for (const Node& node : graph.nodes()) {
+    if (node.op == Op::Variable && Accumulators::is_one(*node.variable)) {
+      bytes += graph.bytes(node.outputs[0]);
+    }
+  }
+  return bytes;
+}
+
+void run_step(CompiledStep& step, Session& session, const Batch& batch,
+              const CompiledStep::Between& between) {
+  const auto feed = [&](int, RankStep& rank, const Piece& rows) {
+    const std::int64_t first_row = rows.begin - batch.first_row;
     std::size_t place = 0;
     for (const Tensor& input : batch.inputs) rank.feed(place++, input, first_row);
     if (place < rank.signature().inputs.size()) rank.feed(place++, batch.labels, first_row);
     if (place < rank.signature().inputs.size()) rank.feed(place, batch.sample_weight, first_row);
-  });
+  };
+  step.run(session, feed, between);
 }
 
 void expect_batches(const char* caller, const Shape& input, const Shape& labels) {

@@ -73,12 +73,19 @@ std::vector<std::string> own_devices(Membership& members, const MultiWorkerOptio
     std::vector<std::string>& theirs = seen.emplace_back();
     for (std::string line; std::getline(lines, line);) theirs.push_back(line);
   }
-  std::vector<std::string> names;
+  std::vector<int> indices;
   for (const int place : own_gpus(seen, members.worker(), options.share_gpus)) {
-    names.push_back(fmt::format("cuda:{}", gpus[static_cast<std::size_t>(place)].index));
+    indices.push_back(gpus[static_cast<std::size_t>(place)].index);
   }
-  if (names.empty()) names = {"cpu:0"};
-  return names;
+  return devices_of_replicas(indices, options.replicas, members.worker());
+}
+
+// The devices of a worker that is alone in its job: one GPU unless it asks for more, or the cores.
+std::vector<std::string> devices_alone(int replicas) {
+  std::vector<int> indices;
+  for (const Gpu& gpu : find_gpus().gpus) indices.push_back(gpu.index);
+  if (replicas == 0 && !indices.empty()) replicas = 1;
+  return devices_of_replicas(indices, replicas, 0);
 }
 
 WorldOptions world_options(const MultiWorkerOptions& options) {
@@ -131,7 +138,7 @@ std::shared_ptr<World> make_world(const MultiWorkerOptions& options) {
           spec->started_by);
   WorldOptions world = world_options(options);
   if (spec->workers == 1) {
-    if (world.devices.empty() && !find_gpus().gpus.empty()) world.devices = {"cuda:0"};
+    if (world.devices.empty()) world.devices = devices_alone(options.replicas);
     return std::make_shared<World>(world);
   }
   world_of_this_process().expect_none();

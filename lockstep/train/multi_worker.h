@@ -27,6 +27,9 @@ struct MultiWorkerOptions {
   // Of this worker, one replica each: "cpu:0", "cpu:1" split its cores. None: its share of the GPUs
   // of its host; without GPUs, one replica on its share of the cores.
   std::vector<std::string> devices = {};
+  // Where no devices are named: how many replicas this worker has, each on a GPU of its share, or
+  // on its part of the cores. 0: one for each GPU of its share, or one.
+  int replicas = 0;
   // What carries bytes between the workers.
   Transport transport = Transport::Auto;
   // As in MirroredOptions.

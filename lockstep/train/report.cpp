@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "lockstep/explain/attribute.h"
+#include "lockstep/explain/explanation_text.h"
 #include "lockstep/train/history.h"
 
 namespace lockstep {
@@ -18,9 +20,9 @@ std::string percent(double share) {
   return fmt::format("{:.0f}%", 100 * share);
 }
 
-class Advice {
+class Remarks {
  public:
-  Advice(const History& history, const ReportOptions& options)
+  Remarks(const History& history, const ReportOptions& options)
       : history_(history), part_(history.attribution), program_(options.program) {}
 
   std::string text() {
@@ -212,6 +214,11 @@ std::string History::report(const ReportOptions& options) const {
                                  seconds > 0 ? static_cast<double>(samples) / seconds : 0.0);
   text += fmt::format("step: median {:.3f} ms, 99th percentile {:.3f} ms; memory {:.1f} MB\n",
                       median_step_ms(), p99_step_ms(), static_cast<double>(peak_bytes) * 1e-6);
+  if (micro_batches > 1) {
+    text += fmt::format(
+        "accumulated gradients over {} micro-batches per step; reduced and updated once\n",
+        micro_batches);
+  }
   for (const Recovery& recovery : recoveries) {
     text += fmt::format(
         "{}: {} worker{} went on at step {} after {:.1f} s, and trained {} step{} once more\n",
@@ -221,6 +228,12 @@ std::string History::report(const ReportOptions& options) const {
   if (loss_scale) {
     text += fmt::format("skipped {} steps on overflow; loss scale now {:g}\n", overflowed_steps,
                         *loss_scale);
+  }
+  if (noise_scale) {
+    text += fmt::format(
+        "{} (measuring took {:.1f}% of the time)\n",
+        sentence_about(*noise_scale, static_cast<double>(batch_size), rate_rule_of(optimizer)),
+        100 * noise_scale_seconds / std::max(seconds, 1e-9));
   }
   text += "where the time went\n";
   for (const auto& [name, share] : parts_of(attribution)) {
@@ -232,7 +245,12 @@ std::string History::report(const ReportOptions& options) const {
   for (const OpTime& op : top_ops) {
     text += fmt::format("  {:<40}{:6.1f} %\n", op.name, 100 * op.share);
   }
-  return text + Advice(*this, options).text();
+  if (options.explanation != nullptr) {
+    text += paragraph_of(*options.explanation);
+  } else if (profile != nullptr && profile->steps > 0) {
+    text += paragraph_of(explain(*profile));
+  }
+  return text + Remarks(*this, options).text();
 }
 
 }  // namespace lockstep

@@ -84,6 +84,7 @@ std::optional<Progress> ModelImpl::apply(const TensorFile& contents,
     const auto found = contents.tensors.find(name);
     if (found != contents.tensors.end()) session().set(variable, found->second);
   }
+  read_errors(contents, file);
   session().step = step;
   return where;
 }
@@ -108,6 +109,7 @@ Snapshot ModelImpl::take_snapshot(const SaveOptions& how, std::vector<VariableIm
       alike.emplace_back(name, variable);
     }
   }
+  if (!how.weights_only) write_errors(snapshot.contents);
   if (!snapshot.sliced && !world.chief()) return snapshot;
   const std::vector<RowRange> rows = rows_of_writer(alike, snapshot.sliced ? world.worker() : 0,
                                                     snapshot.sliced ? world.workers() : 1);

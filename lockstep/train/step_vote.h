@@ -16,6 +16,7 @@ struct StepVote {
   bool stop = false;         // a callback asked fit to end
   bool interrupted = false;  // the caller asked fit to end
   bool compiled = false;     // it has the step for the rows that it expects
+  bool measured = false;     // the step is to be sampled for the noise scale; the chief decides
   std::int64_t rows = 0;     // of its batch
   std::uint64_t due = 0;     // a bit per callback: whether needs_sync said so
   double busy_s = -1;        // with the step before, input included; negative: nothing to say

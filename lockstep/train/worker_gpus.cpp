@@ -1,5 +1,7 @@
 #include "lockstep/train/worker_gpus.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "lockstep/base/error.h"
@@ -27,6 +29,21 @@ std::vector<int> own_gpus(const std::vector<std::vector<std::string>>& seen, int
     own.push_back(static_cast<int>(i));
   }
   return own;
+}
+
+std::vector<std::string> devices_of_replicas(const std::vector<int>& gpus, int replicas,
+                                             int worker) {
+  require(gpus.empty() || replicas <= std::ssize(gpus),
+          "[strategy] worker {} is to have {} replicas, but its share of its host's GPUs is {}: "
+          "ask for fewer replicas or start fewer workers there, or name devices such as cpu:0",
+          worker, replicas, gpus.size());
+  const int count = replicas > 0 ? replicas : std::max(static_cast<int>(gpus.size()), 1);
+  std::vector<std::string> names;
+  for (int r = 0; r < count; ++r) {
+    names.push_back(gpus.empty() ? fmt::format("cpu:{}", r)
+                                 : fmt::format("cuda:{}", gpus[static_cast<std::size_t>(r)]));
+  }
+  return names;
 }
 
 }  // namespace lockstep

@@ -13,4 +13,10 @@ namespace lockstep {
 std::vector<int> own_gpus(const std::vector<std::vector<std::string>>& seen, int worker,
                           bool share_gpus);
 
+// The names of a worker's devices, one for each of its replicas: of the GPUs that are its own, by
+// their indices, or where it has none parts of its cores. 0 replicas: one on each GPU, or one.
+// UsageError where it has fewer GPUs than replicas.
+std::vector<std::string> devices_of_replicas(const std::vector<int>& gpus, int replicas,
+                                             int worker);
+
 }  // namespace lockstep

@@ -92,6 +92,35 @@ TEST_F(ClusterCommands, BenchTimesTheStepOfAllWorkersBesideOne) {
   EXPECT_EQ(outcome.out.find("[1] "), std::string::npos) << outcome.out;
 }
 
+TEST_F(ClusterCommands, BenchExplainsWhyAllWorkersAreNotAsManyTimesAsFast) {
+  const Outcome outcome =
+      launch(2, "bench --model mlp --batch-per-replica 8 --steps 6 --explain --json bench.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  const auto results = parsed(program_, "bench.json").at("results");
+  ASSERT_EQ(results.size(), 2u);
+  EXPECT_FALSE(results.at(0).contains("explanation"));
+  const auto& explanation = results.at(1).at("explanation");
+  EXPECT_EQ(explanation.at("replicas"), 2);
+  EXPECT_GE(explanation.at("possible").get<double>(), explanation.at("speed_up").get<double>());
+  double whole = explanation.at("speed_up").get<double>() / 2;
+  for (const auto& lost : explanation.at("lost")) whole += lost.at("fraction").get<double>();
+  EXPECT_NEAR(whole, 1, 1e-9);
+  EXPECT_GT(explanation.at("predicted").at("step_ms").get<double>(), 0);
+  // The chief says it, with the waterfall from the ideal to what was got.
+  EXPECT_NE(outcome.out.find("[0] 2 replicas: "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("[0] ideal "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("[0] got "), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("[1] "), std::string::npos) << outcome.out;
+}
+
+TEST_F(ClusterCommands, BenchExplainsWorkersThatAccumulateAndShard) {
+  const Outcome outcome = launch(2,
+                                 "bench --model mlp --batch-per-replica 8 --steps 6 --explain "
+                                 "--shard 2 --accumulate 2 --json bench.json");
+  ASSERT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(parsed(program_, "bench.json").at("results").at(1).at("explanation").at("replicas"), 2);
+}
+
 TEST_F(ClusterCommands, ReplicasOfBenchAreThoseOfEachWorker) {
   const Outcome outcome =
       launch(2, "bench --model mlp --batch-per-replica 8 --steps 6 --replicas 2 --json bench.json");

@@ -22,8 +22,10 @@ double sum_of(const nlohmann::json& attribution) {
 
 TEST(Cli, WrongFlagsGetOneLineAndCodeTwo) {
   const Program program;
-  expect_wrong_use(program, "",
-                   "train, evaluate, predict, plot, find-lr, bench, plan, devices, launch");
+  expect_wrong_use(
+      program, "",
+      "train, evaluate, explain, predict, plot, find-lr, bench, plan, devices, launch, "
+      "scale");
   expect_wrong_use(program, "levitate", "levitate");
   expect_wrong_use(program, "train --frobnicate", "--frobnicate");
   expect_wrong_use(program, "train --epochs many", "--epochs");
@@ -71,10 +73,11 @@ TEST(Cli, DevicesListsTheCpuAndSaysWhyBackendsAreMissing) {
 }
 
 TEST(Cli, DevicesNamesADriverThatIsTooOld) {
-#ifdef LOCKSTEP_OLD_DRIVER
+  const std::filesystem::path old_driver = LOCKSTEP_BINARY_DIR "/old_driver";
+  if (!std::filesystem::exists(old_driver)) GTEST_SKIP() << "built without CUDA";
   const Program program;
   const Outcome outcome =
-      program.run("devices --json -", "LD_LIBRARY_PATH='" LOCKSTEP_OLD_DRIVER "'");
+      program.run("devices --json -", "LD_LIBRARY_PATH='" + old_driver.string() + "'");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto json = outcome.json();
   const auto& missing = json.at("missing");
@@ -84,9 +87,6 @@ TEST(Cli, DevicesNamesADriverThatIsTooOld) {
   const std::string why = cuda->at("why").template get<std::string>();
   EXPECT_NE(why.find("the NVIDIA driver is for CUDA 12.4"), std::string::npos) << why;
   EXPECT_NE(why.find("install a newer driver"), std::string::npos) << why;
-#else
-  GTEST_SKIP() << "built without CUDA";
-#endif
 }
 
 TEST(Cli, Tf32IsTheDefaultAndAFlagTurnsItOff) {
@@ -232,6 +232,25 @@ TEST(Cli, WhatFitsNowhereIsPlannedAndSaidNotToFit) {
   EXPECT_EQ(json.at("fits"), false);
 }
 
+TEST(Cli, PlanSaysWhatIsComputedAgainAndWhatThatSaves) {
+  const Program program;
+  const std::string plan = "plan --model resnet18 --batch 8 --recompute ";
+  const auto whole = program.run(plan + "none --json -").json().at("peak_bytes").get<std::size_t>();
+  const std::size_t budget = whole * 3 / 4;
+  const Outcome outcome = program.run(plan + std::to_string(budget) + " --json -");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = outcome.json();
+  EXPECT_EQ(json.at("recompute").at("peak_bytes_before"), whole);
+  EXPECT_LE(json.at("peak_bytes").get<std::size_t>(), budget);
+  EXPECT_GT(json.at("recompute").at("nodes").at("batch_norm").get<int>(), 0);
+  const Outcome text = program.run(plan + "blocks");
+  EXPECT_NE(text.out.find("computed again: "), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find(".again"), std::string::npos) << text.out;
+  const Outcome refused = program.run(plan + "1MiB");
+  EXPECT_NE(refused.code, 0);
+  EXPECT_NE(refused.err.find("it needs"), std::string::npos) << refused.err;
+}
+
 TEST(Cli, TrainsBenchesAndPlansInMixedPrecision) {
   const Program program;
   const Outcome outcome = program.run(
@@ -363,7 +382,7 @@ TEST(Cli, WrongFilesGetOneLineAndLeaveNothingBehind) {
   expect_wrong_use(program, "devices --json missing/folder/file.json", "missing/folder");
 }
 
-void write(const std::filesystem::path& file, const Bytes& bytes) {
+void write_file(const std::filesystem::path& file, const Bytes& bytes) {
   std::filesystem::create_directories(file.parent_path());
   std::ofstream(file, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()),
@@ -386,7 +405,7 @@ TEST(Cli, TrainRecognisesFoldersByTheirContents) {
   const Bytes picture = make_jpeg(40, 32);
   for (int i = 0; i < 10; ++i) {
     for (const char* kind : {"cat", "dog"}) {
-      write(program.folder() / "photos" / kind / (std::to_string(i) + ".jpg"), picture);
+      write_file(program.folder() / "photos" / kind / (std::to_string(i) + ".jpg"), picture);
     }
   }
   std::filesystem::create_directory(program.folder() / "records");

@@ -216,7 +216,7 @@ TEST(Follow, RefusesWhatItCannotFollow) {
 }
 
 // TF_CONFIG and LOCKSTEP_ROLE, in front of the command that the workers get, too.
-class AnEvaluator : public testing::TestWithParam<const char*> {};
+class AnEvaluator : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(AnEvaluator, FollowsTheRunInsteadOfTraining) {
   const Program program;
@@ -236,9 +236,9 @@ TEST_P(AnEvaluator, FollowsTheRunInsteadOfTraining) {
 
 INSTANTIATE_TEST_SUITE_P(
     StartedBy, AnEvaluator,
-    testing::Values("LOCKSTEP_ROLE=evaluator",
-                    "TF_CONFIG='{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": [\"b:1\"]}, "
-                    "\"task\": {\"type\": \"evaluator\", \"index\": 0}}'"),
+    ::testing::Values("LOCKSTEP_ROLE=evaluator",
+                      "TF_CONFIG='{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": [\"b:1\"]}, "
+                      "\"task\": {\"type\": \"evaluator\", \"index\": 0}}'"),
     [](const auto& info) {
       return std::string(info.param).starts_with("TF") ? "TfConfig" : "LockstepRole";
     });

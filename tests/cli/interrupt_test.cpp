@@ -20,7 +20,7 @@ struct Signal {
   const char* name;
 };
 
-class AnInterruptedRun : public testing::TestWithParam<Signal> {};
+class AnInterruptedRun : public ::testing::TestWithParam<Signal> {};
 
 TEST_P(AnInterruptedRun, SavesReportsItAndExitsWithTheSignalsCode) {
   const Program program;
@@ -45,8 +45,8 @@ TEST_P(AnInterruptedRun, SavesReportsItAndExitsWithTheSignalsCode) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Signals, AnInterruptedRun,
-                         testing::Values(Signal{SIGINT, "SIGINT"}, Signal{SIGTERM, "SIGTERM"},
-                                         Signal{SIGHUP, "SIGHUP"}),
+                         ::testing::Values(Signal{SIGINT, "SIGINT"}, Signal{SIGTERM, "SIGTERM"},
+                                           Signal{SIGHUP, "SIGHUP"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // A terminal that closes sends SIGHUP to the shell, which forwards it, and to the program itself.

@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 // Notes its words and runs the shell line here, in another folder and with almost no environment.
-class FakeSsh : public testing::Test {
+class FakeSsh : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto file = program_.folder() / "fake";
@@ -178,7 +178,7 @@ int free_port() {
 }
 
 // An sshd with keys of its own, on loopback, for the user who runs the test.
-class RealSsh : public testing::Test {
+class RealSsh : public ::testing::Test {
  protected:
   void SetUp() override {
     const passwd* user = getpwuid(getuid());

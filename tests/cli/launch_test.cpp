@@ -138,7 +138,7 @@ TEST(LaunchFailure, KillsWhoDoesNotEndWithinTheGrace) {
       << outcome.err;
 }
 
-class LaunchSignal : public testing::TestWithParam<int> {};
+class LaunchSignal : public ::testing::TestWithParam<int> {};
 
 TEST_P(LaunchSignal, ReachesAllWorkersOnce) {
   const Program program;
@@ -170,7 +170,7 @@ TEST_P(LaunchSignal, ThatEndsTheWorkersIsNoFailure) {
   EXPECT_EQ(lines_of(program.text(".err")).size(), 1u) << program.text(".err");
 }
 
-INSTANTIATE_TEST_SUITE_P(Signals, LaunchSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1),
+INSTANTIATE_TEST_SUITE_P(Signals, LaunchSignal, ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGUSR1),
                          [](const auto& info) { return std::string(sigabbrev_np(info.param)); });
 
 TEST(LaunchSignals, ASecondInterruptKills) {

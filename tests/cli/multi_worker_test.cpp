@@ -47,10 +47,10 @@ Json json_in(const fs::path& file) {
 }
 
 // A run that takes a moment: six steps an epoch, the last one short.
-const std::string kSteps =
+const std::string kWorkerSteps =
     kProgram + " train --model mlp --data synthetic --global-batch 36 --steps 6 --seed 4";
 
-const std::string kTrain = kSteps + " --epochs 2";
+const std::string kWorkerTrain = kWorkerSteps + " --epochs 2";
 
 std::vector<double> losses_of(const Json& result) {
   std::vector<double> losses;
@@ -68,7 +68,7 @@ class MultiWorker : public ::testing::Test {
   }
   // The losses of one worker with as many replicas.
   std::vector<double> alone() {
-    const Ran ran = run_in(folder_, kTrain + " --json alone.json");
+    const Ran ran = run_in(folder_, kWorkerTrain + " --json alone.json");
     EXPECT_EQ(ran.code, 0) << ran.text;
     return losses_of(json_in(folder_ / "alone.json"));
   }
@@ -85,8 +85,8 @@ TEST_F(MultiWorker, UnderLaunchWorkersShowTheCertificatesThatFlagsName) {
   const TlsFiles tls = certificates.make("authority", "worker");
   const std::string flags =
       " --tls-cert " + tls.certificate + " --tls-key " + tls.key + " --tls-ca " + tls.authority;
-  const Ran ran = run_in(
-      folder_, kProgram + " launch --workers 2" + flags + " -- " + kTrain + " --json several.json");
+  const Ran ran = run_in(folder_, kProgram + " launch --workers 2" + flags + " -- " + kWorkerTrain +
+                                      " --json several.json");
   ASSERT_EQ(ran.code, 0) << ran.text;
   EXPECT_EQ(json_in(folder_ / "several.json").at("replicas"), 2);
   const Ran links = run_in(
@@ -107,8 +107,8 @@ TEST_F(MultiWorker, UnderLaunchWorkersShowTheCertificatesThatFlagsName) {
 TEST_F(MultiWorker, UnderLaunchGivesTheLossesOfOne) {
   const std::vector<double> one = alone();
   for (const std::string how : {"--workers 2", "--workers 3"}) {
-    const Ran ran =
-        run_in(folder_, kProgram + " launch " + how + " -- " + kTrain + " --json several.json");
+    const Ran ran = run_in(
+        folder_, kProgram + " launch " + how + " -- " + kWorkerTrain + " --json several.json");
     ASSERT_EQ(ran.code, 0) << ran.text;
     const Json result = json_in(folder_ / "several.json");
     EXPECT_EQ(result.at("strategy"), "multi-worker");
@@ -119,8 +119,8 @@ TEST_F(MultiWorker, UnderLaunchGivesTheLossesOfOne) {
 
 TEST_F(MultiWorker, HaveSeveralReplicasEach) {
   const std::vector<double> one = alone();
-  const Ran ran = run_in(
-      folder_, kProgram + " launch --workers 2 -- " + kTrain + " --replicas 2 --json several.json");
+  const Ran ran = run_in(folder_, kProgram + " launch --workers 2 -- " + kWorkerTrain +
+                                      " --replicas 2 --json several.json");
   ASSERT_EQ(ran.code, 0) << ran.text;
   const Json result = json_in(folder_ / "several.json");
   EXPECT_EQ(result.at("replicas"), 4);
@@ -134,7 +134,8 @@ TEST_F(MultiWorker, UnderTfConfigGivesTheLossesOfOne) {
   const auto worker = [&](int index) {
     return "TF_CONFIG='{\"cluster\": {\"worker\": [\"localhost:" + std::to_string(port) +
            "\", \"localhost:1\"]}, \"task\": {\"type\": \"worker\", \"index\": " +
-           std::to_string(index) + "}}' " + kTrain + " --strategy multi-worker --json several.json";
+           std::to_string(index) + "}}' " + kWorkerTrain +
+           " --strategy multi-worker --json several.json";
   };
   const Ran ran = run_in(folder_, worker(0) + " & " + worker(1) + "; second=$?; wait $!; " +
                                       "test $second = 0 -a $? = 0");
@@ -147,9 +148,9 @@ TEST_F(MultiWorker, UnderPlainVariablesGivesTheLossesOfOne) {
   const int port = ControlServer(ControlServerOptions{}).port();
   const std::string common =
       "WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + std::to_string(port) + " ";
-  const Ran ran =
-      run_in(folder_, common + "RANK=0 " + kTrain + " --json several.json & " + common + "RANK=1 " +
-                          kTrain + "; second=$?; wait $!; test $second = 0 -a $? = 0");
+  const Ran ran = run_in(folder_, common + "RANK=0 " + kWorkerTrain + " --json several.json & " +
+                                      common + "RANK=1 " + kWorkerTrain +
+                                      "; second=$?; wait $!; test $second = 0 -a $? = 0");
   ASSERT_EQ(ran.code, 0) << ran.text;
   expect_same(losses_of(json_in(folder_ / "several.json")), one);
 }
@@ -158,8 +159,8 @@ TEST_F(MultiWorker, UnderMpirunGivesTheLossesOfOne) {
   if (run_in(folder_, "command -v mpirun").code != 0) GTEST_SKIP() << "there is no mpirun";
   const std::vector<double> one = alone();
   const Ran ran =
-      run_in(folder_, "mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 " + kTrain +
-                          " --json several.json");
+      run_in(folder_, "mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 " +
+                          kWorkerTrain + " --json several.json");
   ASSERT_EQ(ran.code, 0) << ran.text;
   expect_same(losses_of(json_in(folder_ / "several.json")), one);
 }
@@ -179,7 +180,7 @@ TEST_F(MultiWorker, MeetingAtAnEtcdGivesTheLossesOfOne) {
                            " --initial-advertise-peer-urls http://" + peer +
                            " --initial-cluster default=http://" + peer + " >etcd.log 2>&1 & ";
   const Ran ran = run_in(folder_, etcd + kProgram + " launch --workers 2 --rendezvous etcd://" +
-                                      client + "/run -- " + kTrain +
+                                      client + "/run -- " + kWorkerTrain +
                                       " --json several.json; code=$?; kill %1; exit $code");
   ASSERT_EQ(ran.code, 0) << ran.text;
   expect_same(losses_of(json_in(folder_ / "several.json")), one);
@@ -203,10 +204,10 @@ TEST_F(MultiWorker, SixtyFourGiveTheLossesOfOne) {
 
 // The chief's run is like one worker's: one folder, one record, one checkpoint.
 TEST_F(MultiWorker, WriteOneRunThatOneWorkerGoesOnWith) {
-  const Ran whole = run_in(folder_, kSteps + " --epochs 4 --json whole.json");
+  const Ran whole = run_in(folder_, kWorkerSteps + " --epochs 4 --json whole.json");
   ASSERT_EQ(whole.code, 0) << whole.text;
   const Ran ran =
-      run_in(folder_, kProgram + " launch --workers 2 -- " + kTrain + " --run-dir several");
+      run_in(folder_, kProgram + " launch --workers 2 -- " + kWorkerTrain + " --run-dir several");
   ASSERT_EQ(ran.code, 0) << ran.text;
   const Ran rest = run_in(folder_, kProgram +
                                        " train --resume several --strategy one-device "
@@ -215,6 +216,20 @@ TEST_F(MultiWorker, WriteOneRunThatOneWorkerGoesOnWith) {
   std::vector<double> expected = losses_of(json_in(folder_ / "whole.json"));
   expected.erase(expected.begin(), expected.begin() + 4);
   expect_same(losses_of(json_in(folder_ / "rest.json")), expected);
+}
+
+TEST_F(MultiWorker, WritePartsOfACheckpointThatOneWorkerGoesOnWith) {
+  const Ran ran = run_in(folder_, kProgram + " launch --workers 2 -- " + kWorkerTrain +
+                                      " --run-dir run --checkpoint-writers all");
+  ASSERT_EQ(ran.code, 0) << ran.text;
+  int parts = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_ / "run")) {
+    parts += entry.path().string().find("-of-2") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_EQ(parts, 2);
+  const Ran more = run_in(folder_, kProgram + " train --resume run --epochs 3 --json more.json");
+  ASSERT_EQ(more.code, 0) << more.text;
+  EXPECT_EQ(json_in(folder_ / "more.json").at("epochs").size(), 1U);
 }
 
 TEST_F(MultiWorker, AKilledWorkerIsNamedAndEndsTheJob) {

@@ -59,6 +59,17 @@ TEST(Address, WhatIsNotOneIsRefusedWithAnExample) {
   EXPECT_THROW(parse_address(std::string(300, 'a') + ":1", "X"), UsageError);
 }
 
+TEST(Address, ToListenAtMayHaveARangeOfPortsOrAnyPort) {
+  EXPECT_EQ(parse_listen_address("[::1]:0", "X").host, "::1");
+  EXPECT_TRUE(parse_listen_address("[::1]:0", "X").ports.any());
+  EXPECT_EQ(parse_listen_address("10.0.0.1:4711", "X").ports, (PortRange{4711, 4711}));
+  EXPECT_EQ(parse_listen_address("10.0.0.1:4711-4720", "X").ports, (PortRange{4711, 4720}));
+  for (const char* text :
+       {"10.0.0.1", "10.0.0.1:", "10.0.0.1:5-4", "10.0.0.1:-4", ":4711", "a:x"}) {
+    EXPECT_THROW(parse_listen_address(text, "X"), UsageError) << text;
+  }
+}
+
 TEST(Address, AV6HostNeedsBracketsBeforeAPortButNotAlone) {
   try {
     parse_address("::1:5000", "LOCKSTEP_CONTROL");

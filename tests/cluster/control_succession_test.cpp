@@ -214,6 +214,10 @@ TEST_F(Succession, AMemberThatLeavesInsteadOfRejoiningEndsTheWaitOfTheOthers) {
   send(members[2], leave);
   EXPECT_NE(next(newcomer).refusal().message().find("has left: the job is over"),
             std::string::npos);
+  // Who comes later is not left waiting, either.
+  const Id late = join(1);
+  EXPECT_TRUE(next(late).has_welcome());
+  EXPECT_NE(next(late).refusal().message().find("the job is over"), std::string::npos);
 }
 
 }  // namespace

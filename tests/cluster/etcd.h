@@ -254,7 +254,7 @@ class Forwarder {
 
 // Of the test that runs, so that tests that share an etcd do not meet.
 inline std::string job_of_test() {
-  const testing::TestInfo& test = *testing::UnitTest::GetInstance()->current_test_info();
+  const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
   return std::string(test.test_suite_name()) + "." + test.name();
 }
 
@@ -302,7 +302,7 @@ class EtcdWorkers {
 };
 
 // An etcd of one member, which all tests of the program share.
-class EtcdTest : public testing::Test {
+class EtcdTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     if (etcd_program()) servers = std::make_unique<EtcdServers>(1);

@@ -22,13 +22,14 @@ class Ring {
     }
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const int observer = static_cast<int>(i);
-      rings_[i]->start({.worker = observer,
-                        .members = members_,
-                        .key = keys[i],
-                        .name = "job/1",
-                        .lost = [this, observer](int worker, const std::string& what) {
-                          lost.put({observer, worker, what});
-                        }});
+      rings_[i]->start(
+          {.worker = observer,
+           .members = members_,
+           .key = keys[i],
+           .name = "job/1",
+           .lost = [this, observer](int worker, FailureCause, const std::string& what) {
+             lost.put({observer, worker, what});
+           }});
     }
   }
   ~Ring() {

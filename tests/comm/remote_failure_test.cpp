@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <cstdio>
 #include <memory>
 
 #include "comm/ranks.h"
@@ -12,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool says(const std::string& message, const std::string& part) {
+bool mentions(const std::string& message, const std::string& part) {
   return message.find(part) != std::string::npos;
 }
 
@@ -71,8 +72,8 @@ TEST_F(RemoteFailure, AWorkerThatIsKilledInACollectiveIsNamed) {
       if (comm.rank() == 2) raise(SIGKILL);
       sum->finish();
     });
-    EXPECT_TRUE(says(error, "worker 1 has ended or cannot be reached")) << error;
-    EXPECT_TRUE(says(error, "and with it cpu:1, cpu:2")) << error;
+    EXPECT_TRUE(mentions(error, "worker 1 has ended or cannot be reached")) << error;
+    EXPECT_TRUE(mentions(error, "and with it cpu:1, cpu:2")) << error;
     const std::optional<Failure> failure = group.failure();
     ASSERT_TRUE(failure.has_value());
     EXPECT_EQ(failure->rank, 1);
@@ -100,7 +101,7 @@ TEST_F(RemoteFailure, AWorkerThatDiesIsNamedWhileAnotherIsAwaited) {
             Bytes data(400);
             all_reduce_once(comm, data);
           });
-          EXPECT_TRUE(says(error, "worker 2 has ended")) << error;
+          EXPECT_TRUE(mentions(error, "worker 2 has ended")) << error;
           store.set("heard", "");
         }
       });
@@ -116,7 +117,12 @@ TEST_F(RemoteFailure, AWorkerThatNeverComesIsNamedAfterTheTimeout) {
     RemoteGroup group(remote_group_of({1, 1}, gloo_wires(options)));
     ADD_FAILURE() << "a group was made without worker 1";
   } catch (const CommError& error) {
-    EXPECT_TRUE(says(error.what(), "worker 0 has waited 200 ms for worker 1")) << error.what();
+    // The time is the one that was waited: at least the timeout, and longer on a busy machine.
+    int milliseconds = 0;
+    EXPECT_EQ(std::sscanf(error.what(), "[gloo] worker 0 has waited %d ms", &milliseconds), 1)
+        << error.what();
+    EXPECT_GE(milliseconds, 200);
+    EXPECT_TRUE(mentions(error.what(), " ms for worker 1 to connect")) << error.what();
   }
 }
 
@@ -133,8 +139,8 @@ TEST_F(RemoteFailure, RanksThatDoNotStartACollectiveAreNamedAfterTheTimeout) {
           Bytes data(400);
           all_reduce_once(comm, data);
         });
-        EXPECT_TRUE(says(error, "cpu:0 waited 300 ms in all_reduce of 100 f32")) << error;
-        EXPECT_TRUE(says(error, "not started by cpu:1, cpu:2")) << error;
+        EXPECT_TRUE(mentions(error, "cpu:0 waited 300 ms in all_reduce of 100 f32")) << error;
+        EXPECT_TRUE(mentions(error, "not started by cpu:1, cpu:2")) << error;
         done.set("done", "");
       },
       300ms);
@@ -234,7 +240,7 @@ TEST_F(RemoteFailure, AResetThatAWorkerDoesNotTakePartInNamesIt) {
       group.reset();
       ADD_FAILURE() << "reset without worker 1";
     } catch (const CommError& error) {
-      EXPECT_TRUE(says(error.what(), "for worker 1")) << error.what();
+      EXPECT_TRUE(mentions(error.what(), "for worker 1")) << error.what();
     }
     EXPECT_TRUE(group.failure().has_value());
     done.set("done", "");
@@ -264,8 +270,8 @@ TEST_F(RemoteFailure, RanksThatDisagreeNameBothCollectives) {
         collective->start();
         collective->finish();
       });
-      EXPECT_TRUE(says(error, "collective 0: cpu:0 runs " + one.names[0])) << error;
-      EXPECT_TRUE(says(error, "cpu:1 runs " + one.names[1])) << error;
+      EXPECT_TRUE(mentions(error, "collective 0: cpu:0 runs " + one.names[0])) << error;
+      EXPECT_TRUE(mentions(error, "cpu:1 runs " + one.names[1])) << error;
       group.reset();
     }
     expect_sums(group);
@@ -278,8 +284,8 @@ TEST_F(RemoteFailure, RanksOfOneWorkerThatDisagreeNameBothCollectives) {
       Bytes data(comm.rank() == 1 ? 400 : 800);
       all_reduce_once(comm, data);
     });
-    EXPECT_TRUE(says(error, "cpu:0 runs all_reduce of 200 f32")) << error;
-    EXPECT_TRUE(says(error, "cpu:1 runs all_reduce of 100 f32")) << error;
+    EXPECT_TRUE(mentions(error, "cpu:0 runs all_reduce of 200 f32")) << error;
+    EXPECT_TRUE(mentions(error, "cpu:1 runs all_reduce of 100 f32")) << error;
   });
 }
 
@@ -293,7 +299,7 @@ TEST_F(RemoteFailure, WorkersThatMakeDifferentGroupsAreNamed) {
       RemoteGroup group(options);
       ADD_FAILURE() << "different groups were made";
     } catch (const UsageError& error) {
-      EXPECT_TRUE(says(error.what(), "make different groups")) << error.what();
+      EXPECT_TRUE(mentions(error.what(), "make different groups")) << error.what();
     }
   });
 }
@@ -306,7 +312,7 @@ TEST_F(RemoteFailure, AWorkerThatLeavesIsNamedToThoseThatGoOn) {
       Bytes data(400);
       all_reduce_once(comm, data);
     });
-    EXPECT_TRUE(says(error, "worker 1 has left the group, and with it cpu:1, cpu:2")) << error;
+    EXPECT_TRUE(mentions(error, "worker 1 has left the group, and with it cpu:1, cpu:2")) << error;
   });
 }
 
@@ -328,7 +334,7 @@ TEST_F(RemoteFailure, OverMpiReachesTheOthersAndAResetEndsIt) {
       Bytes data(comm.rank() == 0 ? 800'000 : 4'000'000);
       all_reduce_once(comm, data);
     });
-    EXPECT_TRUE(says(error, "cpu:0 runs all_reduce of 200000 f32")) << error;
+    EXPECT_TRUE(mentions(error, "cpu:0 runs all_reduce of 200000 f32")) << error;
     group.reset();
     expect_sums(group);
   });

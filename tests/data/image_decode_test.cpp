@@ -24,8 +24,8 @@ int largest_difference(const std::vector<std::uint8_t>& a, const std::vector<std
   return largest;
 }
 
-std::string rejection(const Bytes& file, const DecodeOptions& options = {},
-                      const DecodeLimits& limits = {}) {
+std::string decode_rejection(const Bytes& file, const DecodeOptions& options = {},
+                             const DecodeLimits& limits = {}) {
   try {
     ImageDecoder decoder(limits);
     decoder.decode(file, "photos/cat", options);
@@ -347,26 +347,26 @@ TEST(ImageDecode, ErrorsNameTheFileTheOffsetAndTheReason) {
   Bytes file = make_jpeg(64, 48);
   const std::size_t size = file.size();
   file.resize(size / 2);
-  const std::string cut = rejection(file);
+  const std::string cut = decode_rejection(file);
   EXPECT_NE(cut.find("photos/cat"), std::string::npos) << cut;
   EXPECT_NE(cut.find("cut off"), std::string::npos) << cut;
-  EXPECT_NE(rejection({}).find("photos/cat: the file is empty"), std::string::npos);
+  EXPECT_NE(decode_rejection({}).find("photos/cat: the file is empty"), std::string::npos);
   const std::string text = "GIF89a neither";
   const auto* begin = reinterpret_cast<const std::byte*>(text.data());
-  EXPECT_NE(rejection({begin, begin + text.size()}).find("neither"), std::string::npos);
+  EXPECT_NE(decode_rejection({begin, begin + text.size()}).find("neither"), std::string::npos);
 
   // Damage in the entropy-coded data: the message holds the library's reason and the offset.
   Bytes damaged = make_jpeg(64, 48, {.quality = 100});
   for (std::size_t i = damaged.size() / 2; i < damaged.size() / 2 + 40; ++i) {
     damaged[i] = std::byte{0xFE};
   }
-  const std::string corrupt = rejection(damaged);
+  const std::string corrupt = decode_rejection(damaged);
   EXPECT_NE(corrupt.find("Corrupt JPEG data"), std::string::npos) << corrupt;
   EXPECT_NE(corrupt.find("(at byte "), std::string::npos) << corrupt;
 
   Bytes png = make_png(31, 23, {}, smooth_picture(31, 23, 3));
   png[png.size() / 2] ^= std::byte{0x55};
-  const std::string checksum = rejection(png);
+  const std::string checksum = decode_rejection(png);
   EXPECT_NE(checksum.find("[decode_png] photos/cat"), std::string::npos) << checksum;
 }
 
@@ -378,8 +378,9 @@ TEST(ImageDecode, EveryTruncatedFileIsRefused) {
   for (const Bytes& file : files) {
     for (std::size_t size = 0; size < file.size(); size += size < 40 ? 1 : 23) {
       const Bytes prefix(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size));
-      EXPECT_NE(rejection(prefix), "") << size << " of " << file.size();
-      EXPECT_NE(rejection(prefix, {.region = ImageRegion{.x = 0, .y = 0, .width = 8, .height = 1}}),
+      EXPECT_NE(decode_rejection(prefix), "") << size << " of " << file.size();
+      EXPECT_NE(decode_rejection(prefix,
+                                 {.region = ImageRegion{.x = 0, .y = 0, .width = 8, .height = 1}}),
                 "")
           << size << " of " << file.size();
     }
@@ -394,24 +395,25 @@ TEST(ImageDecode, HugePicturesAreRefusedBeforeAllocating) {
       jpeg[i + 7] = std::byte{0x40};
     }
   }
-  EXPECT_NE(rejection(jpeg).find("16400x16400 is 268960000 pixels, above the limit of 134217728"),
-            std::string::npos)
-      << rejection(jpeg);
-  EXPECT_NE(rejection(jpeg, {}, {.pixels = std::int64_t{1} << 40}).find("cannot hold"),
+  EXPECT_NE(
+      decode_rejection(jpeg).find("16400x16400 is 268960000 pixels, above the limit of 134217728"),
+      std::string::npos)
+      << decode_rejection(jpeg);
+  EXPECT_NE(decode_rejection(jpeg, {}, {.pixels = std::int64_t{1} << 40}).find("cannot hold"),
             std::string::npos);
-  EXPECT_NE(rejection(make_jpeg(64, 48), {}, {.pixels = 64 * 48 - 1}).find("limit"),
+  EXPECT_NE(decode_rejection(make_jpeg(64, 48), {}, {.pixels = 64 * 48 - 1}).find("limit"),
             std::string::npos);
-  EXPECT_EQ(rejection(make_jpeg(64, 48), {}, {.pixels = 64 * 48}), "");
+  EXPECT_EQ(decode_rejection(make_jpeg(64, 48), {}, {.pixels = 64 * 48}), "");
 
   const Bytes png = make_png(64, 48, {}, smooth_picture(64, 48, 3));
-  EXPECT_NE(rejection(png, {}, {.pixels = 64 * 48 - 1}).find("limit"), std::string::npos);
-  EXPECT_EQ(rejection(png, {}, {.pixels = 64 * 48}), "");
+  EXPECT_NE(decode_rejection(png, {}, {.pixels = 64 * 48 - 1}).find("limit"), std::string::npos);
+  EXPECT_EQ(decode_rejection(png, {}, {.pixels = 64 * 48}), "");
 }
 
 TEST(ImageDecode, AJpegWithTooManyScansIsRefused) {
   const Bytes file = make_jpeg(64, 48, {.progressive = true});
-  EXPECT_NE(rejection(file, {}, {.scans = 3}).find("more than 3 scans"), std::string::npos)
-      << rejection(file, {}, {.scans = 3});
+  EXPECT_NE(decode_rejection(file, {}, {.scans = 3}).find("more than 3 scans"), std::string::npos)
+      << decode_rejection(file, {}, {.scans = 3});
 }
 
 TEST(ImageDecode, ADecoderWorksAfterAnError) {

@@ -3,12 +3,13 @@
 
 #include <numeric>
 
+#include "data/positions.h"
 #include "lockstep/data/dataset.h"
 
 namespace lockstep {
 namespace {
 
-Dataset numbers(std::int64_t count) {
+Dataset counted(std::int64_t count) {
   std::vector<std::int32_t> values(static_cast<std::size_t>(count));
   std::iota(values.begin(), values.end(), 0);
   std::vector<float> halves(values.size() * 2);
@@ -28,13 +29,13 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  const Dataset ten = numbers(10);
+  const Dataset ten = counted(10);
   const ShuffleOptions all{.seed = 7};
   const ShuffleOptions some{.buffer = 4, .seed = 7};
   return {
       {"tensors", ten},
-      {"empty", numbers(0)},
-      {"emptyShuffledRepeatedBatched", numbers(0).shuffle(all).repeat().batch(3)},
+      {"empty", counted(0)},
+      {"emptyShuffledRepeatedBatched", counted(0).shuffle(all).repeat().batch(3)},
       {"shuffleAll", ten.shuffle(all)},
       {"shuffleSome", ten.shuffle(some)},
       {"shuffleBufferLargerThanData", ten.shuffle({.buffer = 100, .seed = 7})},
@@ -46,7 +47,7 @@ std::vector<Case> cases() {
       {"shuffleMappedShuffle", ten.shuffle(all).map(doubled).shuffle(some).batch(2)},
       {"batch", ten.batch(3)},
       {"batchWithoutRemainder", ten.batch(3, {.drop_remainder = true})},
-      {"batchOfBatches", numbers(12).batch(2).batch(3)},
+      {"batchOfBatches", counted(12).batch(2).batch(3)},
       {"shuffleBatch", ten.shuffle(all).batch(4)},
       {"take", ten.take(4)},
       {"takeNothing", ten.take(0)},
@@ -72,16 +73,6 @@ std::vector<Case> cases() {
       {"repeatPrefetched", ten.shuffle(all).prefetch(3).repeat(3).batch(4)},
       {"everything", ten.shuffle(some).map(doubled).skip(1).repeat(2).take(15).batch(4).prefetch()},
   };
-}
-
-std::vector<Element> rest_of(Iterator& iterator) {
-  std::vector<Element> elements;
-  while (std::optional<Element> element = iterator.next()) {
-    Element copy;
-    for (const Tensor& tensor : *element) copy.push_back(tensor.clone());
-    elements.push_back(std::move(copy));
-  }
-  return elements;
 }
 
 bool same(const std::vector<Element>& a, std::span<const Element> b) {
@@ -166,8 +157,8 @@ TEST(Pipeline, APositionOfAnotherKindIsRefusedAndChangesNothing) {
     const auto iterator = dataset.iterator();
     iterator->next();
     const std::string before = iterator->save();
-    for (const auto& [other_name, other] : {Case{"fewer", numbers(9).shuffle({.seed = 7})},
-                                            Case{"otherSeed", numbers(10).shuffle({.seed = 1})}}) {
+    for (const auto& [other_name, other] : {Case{"fewer", counted(9).shuffle({.seed = 7})},
+                                            Case{"otherSeed", counted(10).shuffle({.seed = 1})}}) {
       EXPECT_THROW(iterator->restore(other.iterator()->save()), UsageError)
           << name << " from " << other_name;
     }
@@ -222,7 +213,7 @@ TEST(Pipeline, APositionWithAnyByteChangedIsRefusedOrGivesElements) {
 
 // A negative row number would address memory before the table.
 TEST(Pipeline, AShuffleBufferWithInvalidRowsIsRefused) {
-  const Dataset dataset = numbers(10).shuffle({.buffer = 4, .seed = 7});
+  const Dataset dataset = counted(10).shuffle({.buffer = 4, .seed = 7});
   const auto iterator = dataset.iterator();
   iterator->next();
   IteratorState state = iterator->save_state();
@@ -238,11 +229,11 @@ TEST(Pipeline, AShuffleBufferWithInvalidRowsIsRefused) {
 
 TEST(Pipeline, ABatchTakesMemoryOnlyForExistingElements) {
   constexpr std::int64_t kHuge = 1'000'000'000'000'000;
-  const std::vector<Element> one = rest_of(*numbers(10).batch(kHuge).iterator());
+  const std::vector<Element> one = rest_of(*counted(10).batch(kHuge).iterator());
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0][0].shape()[0], 10);
-  EXPECT_EQ(rest_of(*numbers(10).batch(kHuge, {.drop_remainder = true}).iterator()).size(), 0u);
-  EXPECT_EQ(rest_of(*numbers(10).repeat(2).batch(kHuge).iterator())[0][0].shape()[0], 20);
+  EXPECT_EQ(rest_of(*counted(10).batch(kHuge, {.drop_remainder = true}).iterator()).size(), 0u);
+  EXPECT_EQ(rest_of(*counted(10).repeat(2).batch(kHuge).iterator())[0][0].shape()[0], 20);
 }
 
 TEST(Pipeline, CardinalityAndSpecMatchTheElements) {
@@ -294,16 +285,16 @@ TEST(Pipeline, TwoIteratorsAreIndependent) {
 TEST(Pipeline, AnIteratorOutlivesItsDataset) {
   std::unique_ptr<Iterator> iterator;
   {
-    const Dataset dataset = numbers(10).shuffle({.seed = 1}).map(doubled).repeat(2).prefetch();
+    const Dataset dataset = counted(10).shuffle({.seed = 1}).map(doubled).repeat(2).prefetch();
     iterator = dataset.iterator();
   }
   EXPECT_EQ(rest_of(*iterator).size(), 20u);
 }
 
 TEST(Pipeline, PositionsMoveBetweenPrefetchedAndPlainPipelines) {
-  const Dataset plain = numbers(10).shuffle({.buffer = 4, .seed = 3}).batch(3);
+  const Dataset plain = counted(10).shuffle({.buffer = 4, .seed = 3}).batch(3);
   const Dataset prefetched =
-      numbers(10).prefetch(2).shuffle({.buffer = 4, .seed = 3}).prefetch(2).batch(3).prefetch();
+      counted(10).prefetch(2).shuffle({.buffer = 4, .seed = 3}).prefetch(2).batch(3).prefetch();
   const auto all = rest_of(*plain.iterator());
   for (const auto& [from, to] : {std::pair(plain, prefetched), std::pair(prefetched, plain)}) {
     const auto iterator = from.iterator();

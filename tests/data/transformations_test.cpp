@@ -33,12 +33,12 @@ Values run(const Dataset& dataset, std::uint64_t epoch = 0) {
   return values;
 }
 
-Values sorted(Values values) {
+Values in_order(Values values) {
   std::ranges::sort(values);
   return values;
 }
 
-std::string message_of(const std::function<void()>& call) {
+std::string usage_error_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const UsageError& error) {
@@ -58,7 +58,7 @@ TEST(FromTensorSlices, ElementsAreRows) {
 }
 
 TEST(FromTensorSlices, DifferentRowCountsAreShown) {
-  const std::string message = message_of([] {
+  const std::string message = usage_error_of([] {
     Dataset::from_tensor_slices({Tensor(DType::F32, {3, 2}), Tensor(DType::I32, {4})});
   });
   EXPECT_NE(message.find("component 0 has 3 rows, component 1 has 4"), std::string::npos)
@@ -70,7 +70,7 @@ TEST(FromTensorSlices, DifferentRowCountsAreShown) {
 
 TEST(Shuffle, EveryElementComesOnce) {
   for (const std::int64_t buffer : {0, 1, 2, 7, 99, 100, 1000}) {
-    EXPECT_EQ(sorted(run(of(iota(100)).shuffle({.buffer = buffer, .seed = 3}))), iota(100))
+    EXPECT_EQ(in_order(run(of(iota(100)).shuffle({.buffer = buffer, .seed = 3}))), iota(100))
         << buffer;
   }
   EXPECT_EQ(run(of(iota(100)).shuffle({.buffer = 1})), iota(100));
@@ -160,7 +160,7 @@ TEST(Batch, ElementsOfDifferentShapesAreShown) {
     return Element{Tensor(DType::F32, {element[0].values<std::int32_t>()[0] + 1})};
   };
   const auto iterator = of(iota(4)).map(growing).batch(2).iterator();
-  const std::string message = message_of([&] { iterator->next(); });
+  const std::string message = usage_error_of([&] { iterator->next(); });
   EXPECT_NE(message.find("f32 (2,)"), std::string::npos) << message;
 }
 

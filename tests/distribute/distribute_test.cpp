@@ -25,7 +25,9 @@ struct Traced {
   Optimizer optimizer;
 };
 
-Traced trace(Optimizer optimizer = Adam()) {
+enum class Norms : bool { None, OfGradients };
+
+Traced trace(Optimizer optimizer = Adam(), Norms norms = Norms::None) {
   Traced traced{.graph = {}, .parameters = {}, .optimizer = std::move(optimizer)};
   Graph& graph = traced.graph;
   Value x = graph.input("x", {DType::F32, {8, 32}});
@@ -43,8 +45,12 @@ Traced trace(Optimizer optimizer = Adam()) {
     targets.push_back(graph.variable(parameter));
   }
   const Value weight = graph.scalar(8.0);  // known before the gradients, as a batch's is
-  traced.optimizer.apply(graph, traced.parameters, gradients(loss, targets), weight);
+  const std::vector<Value> own = gradients(loss, targets);
+  const std::vector<Value> reduced = traced.optimizer.apply(graph, traced.parameters, own, weight);
   graph.output("loss", loss);
+  if (norms == Norms::None) return traced;
+  graph.output("own", gradient_norm(own));
+  graph.output("reduced", gradient_norm(reduced));
   return traced;
 }
 
@@ -182,8 +188,7 @@ TEST(Distribute, ThePlanAddsUpAndUpdatesBesideTheBackwardPass) {
   EXPECT_GE(updates_before, 2);
 }
 
-TEST(Distribute, GradientsLieSideBySideAndAreAddedUpInPlace) {
-  const Plan plan = plan_of(distributed(trace().graph, 2, {.first_bytes = 1, .bytes = 1 << 14}));
+void expect_reduced_in_place(const Plan& plan) {
   for (const Instruction& step : plan.instructions) {
     const Node& node = plan.graph.node(step.node);
     if (!is_bucket(node)) continue;
@@ -198,6 +203,46 @@ TEST(Distribute, GradientsLieSideBySideAndAreAddedUpInPlace) {
       EXPECT_EQ(gradient.offset, sum.offset) << "gradient " << i << " is copied";
     }
   }
+}
+
+TEST(Distribute, GradientsLieSideBySideAndAreAddedUpInPlace) {
+  expect_reduced_in_place(
+      plan_of(distributed(trace().graph, 2, {.first_bytes = 1, .bytes = 1 << 14})));
+}
+
+TEST(Distribute, NormsOfGradientsAreTakenBucketByBucketAndAddNoCopyAndNoMemory) {
+  const BucketSizes sizes{.first_bytes = 1, .bytes = 1 << 13};
+  const Plan plain = plan_of(distributed(trace().graph, 2, sizes));
+  const Plan plan = plan_of(distributed(trace(Adam(), Norms::OfGradients).graph, 2, sizes));
+  expect_reduced_in_place(plan);
+  const int buckets = count(plan.graph, Op::AllReduce);
+  EXPECT_GE(buckets, 3);
+  EXPECT_EQ(buckets, count(plain.graph, Op::AllReduce));
+  EXPECT_EQ(count(plan.graph, Op::Update), count(plain.graph, Op::Update));
+  EXPECT_EQ(count(plan.graph, Op::GlobalNorm), 2 * buckets + 2);
+  EXPECT_LT(plan.arena_bytes, plain.arena_bytes + 4096);  // a few scalars
+  // Of a rank's own gradients before they are reduced, of the reduced ones after.
+  const auto turn_of = [&](ValueId id) {
+    for (std::size_t s = 0; s < plan.instructions.size(); ++s) {
+      const auto& made = plan.graph.node(plan.instructions[s].node).outputs;
+      if (std::ranges::count(made, id) > 0) return static_cast<int>(s);
+    }
+    return -1;
+  };
+  int before = 0, after = 0;
+  for (const Instruction& instruction : plan.instructions) {
+    const Node& norm = plan.graph.node(instruction.node);
+    if (norm.op != Op::GlobalNorm || !norm.attrs.has(kByBucket)) continue;
+    const bool reduced = is_bucket(plan.graph.producer(norm.inputs[0]));
+    ++(reduced ? after : before);
+    if (reduced) continue;
+    for (const Node& node : plan.graph.nodes()) {
+      if (!is_bucket(node) || std::ranges::count(node.inputs, norm.inputs[0]) == 0) continue;
+      EXPECT_LT(turn_of(norm.outputs[0]), turn_of(node.outputs[0]));
+    }
+  }
+  EXPECT_EQ(before, buckets);
+  EXPECT_EQ(after, buckets);
 }
 
 // What the communication stream touches may be in use until the end of the step.

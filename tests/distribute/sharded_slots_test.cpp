@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "lockstep/autodiff/gradients.h"
 #include "lockstep/base/error.h"
@@ -93,11 +94,11 @@ Optimizer with_decay_of_kernels() {
   return optimizer;
 }
 
-struct Case {
+struct SlotCase {
   const char* name;
   Optimizer (*make)();
 };
-const Case kCases[] = {
+const SlotCase kSlotCases[] = {
     {"SGDWithoutSlots", [] { return SGD(1e-2); }},
     {"SGDWithMomentum", [] { return SGD({.learning_rate = 1e-2, .momentum = 0.9}); }},
     {"Adam", [] { return Adam(1e-2); }},
@@ -105,7 +106,7 @@ const Case kCases[] = {
     {"AdamWOnKernels", with_decay_of_kernels},
 };
 
-class ShardedSlots : public testing::TestWithParam<Case> {};
+class ShardedSlots : public testing::TestWithParam<SlotCase> {};
 
 TEST_P(ShardedSlots, GiveTheBitsOfReplicatedOnesOnAnyNumberOfRanks) {
   const BucketSizes kSizes[] = {{.first_bytes = 1, .bytes = 1},
@@ -153,25 +154,129 @@ TEST_P(ShardedSlots, GiveTheBitsOfReplicatedOnesOnAnyNumberOfRanks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, ShardedSlots, testing::ValuesIn(kCases),
+INSTANTIATE_TEST_SUITE_P(, ShardedSlots, testing::ValuesIn(kSlotCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(ShardedSlotsOf, RulesThatNeedWholeTensorsAreRefusedWithTheReason) {
-  const std::pair<Optimizer, const char*> refused[] = {
-      {LARS(), "lars"},
-      {LAMB(), "lamb"},
-      {Adam({.clipnorm = 1.0}), "clipnorm"},
-      {Adam({.global_clipnorm = 1.0}), "global_norm"},
-      {Adam().with_loss_scale(), "global_norm"}};
-  for (const auto& [optimizer, reason] : refused) {
-    try {
-      distributed(Net(optimizer).trace(2), 0, 2, {}, Placement::sharded_flat());
-      FAIL() << reason;
-    } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
-      EXPECT_NE(std::string(error.what()).find("Replicated"), std::string::npos) << error.what();
+// Rules with norms: ranks add up the squares of the norms of their slices, so that results agree to
+// rounding; whether a step is skipped is one decision of all.
+struct NormCase {
+  const char* name;
+  Optimizer (*make)();
+};
+const NormCase kNormCases[] = {
+    {"Lars", [] { return LARS({.learning_rate = 1.0, .trust = 0.01}); }},
+    {"LarsClipped", [] { return LARS({.learning_rate = 1.0, .trust = 0.01, .clipnorm = 0.02}); }},
+    {"Lamb", [] { return LAMB({.learning_rate = 1e-2, .weight_decay = 0.01}); }},
+    {"LambOnKernels",
+     [] {
+       Optimizer optimizer = LAMB({.learning_rate = 1e-2, .weight_decay = 0.1, .clipnorm = 0.1});
+       optimizer.exclude_from_weight_decay({"bias"});
+       return optimizer;
+     }},
+    {"ClipNorm", [] { return Adam({.learning_rate = 1e-2, .clipnorm = 0.05}); }},
+    {"ClipNormWithoutSlots", [] { return SGD({.learning_rate = 0.1, .clipnorm = 0.05}); }},
+    {"GlobalClipNorm", [] { return Adam({.learning_rate = 1e-2, .global_clipnorm = 0.05}); }},
+    {"LossScale", [] { return Adam(1e-2).with_loss_scale(); }},
+};
+
+class ShardedNorms : public testing::TestWithParam<NormCase> {};
+INSTANTIATE_TEST_SUITE_P(, ShardedNorms, testing::ValuesIn(kNormCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(ShardedNorms, AreThoseOfWholeParametersToRounding) {
+  for (const int size : {2, 3, 4}) {
+    const Net plain(GetParam().make());
+    const auto whole = trained(plain, size, {64, 4000}, Placement::replicated());
+    for (const BucketSizes& sizes : {BucketSizes{1, 1}, BucketSizes{1 << 20, 1 << 20}}) {
+      const Net net(GetParam().make());
+      const auto sliced = trained(net, size, sizes, Placement::sharded_flat());
+      for (std::size_t p = 0; p < net.parameters.size(); ++p) {
+        const Tensor expected = whole->state(0).get(*plain.parameters[p]);
+        const Tensor first = sliced->state(0).get(*net.parameters[p]);
+        double most = 0;
+        for (std::size_t i = 0; i < expected.values<float>().size(); ++i) {
+          most = std::max(most, static_cast<double>(std::abs(expected.values<float>()[i] -
+                                                             first.values<float>()[i])));
+        }
+        EXPECT_LT(most, 2e-6) << net.parameters[p]->name << " on " << size << " ranks";
+        for (int r = 1; r < size; ++r) {
+          EXPECT_TRUE(sliced->state(r).get(*net.parameters[p]).same_bits(first)) << "rank " << r;
+        }
+      }
     }
   }
+}
+
+// One gradient of one rank is infinite: nobody applies the step, and all halve the scale alike.
+TEST(ShardedSlotsOf, AGradientThatIsNotFiniteOnOneRankSkipsTheStepOnAll) {
+  const Net net(Adam(1e-2).with_loss_scale());
+  const int size = 3;
+  Ranks ranks(size, [&](int r) {
+    return distributed(net.trace(r + 2), r, size, {64, 2000}, Placement::sharded_flat());
+  });
+  const auto run = [&](float of_rank_1) {
+    for (int r = 0; r < size; ++r) {
+      for (float& x : ranks.executor(r).input("x").values<float>()) x = r == 1 ? of_rank_1 : 0.5f;
+    }
+    ranks.run();
+  };
+  run(0.25f);
+  std::vector<Tensor> before;
+  for (const VariableRef& parameter : net.parameters) {
+    before.push_back(ranks.state(0).get(*parameter));
+  }
+  const std::vector<VariableRef> scale = net.optimizer.loss_scale_variables();
+  const double start = ranks.state(0).get(*scale[0]).item();
+  const VariableRef slot = net.optimizer.variables().back();
+  std::vector<Tensor> slots;
+  for (int r = 0; r < size; ++r) slots.push_back(ranks.state(r).get_slice(*slot));
+  run(std::numeric_limits<float>::quiet_NaN());
+  for (int r = 0; r < size; ++r) {
+    for (std::size_t p = 0; p < before.size(); ++p) {
+      EXPECT_TRUE(ranks.state(r).get(*net.parameters[p]).same_bits(before[p])) << "rank " << r;
+    }
+    EXPECT_TRUE(ranks.state(r).get_slice(*slot).same_bits(slots[static_cast<std::size_t>(r)]));
+    EXPECT_EQ(ranks.state(r).get(*scale[0]).item(), start / 2) << "rank " << r;
+    EXPECT_EQ(ranks.state(r).get(*scale[2]).item(), 1) << "rank " << r;
+  }
+  run(0.25f);
+  EXPECT_FALSE(ranks.state(0).get(*net.parameters[0]).same_bits(before[0]));
+}
+
+// Who reads whole sums beside the update gets them: they are then all-reduced.
+TEST(ShardedSlotsOf, SumsThatSomethingElseReadsAreWholeForIt) {
+  const Net net(Adam(1e-2));
+  const int size = 3;
+  const auto trace = [&](int r, Placement slots) {
+    Graph graph;
+    const Value x = graph.input("x", {DType::F32, {r + 1, 7}});
+    const Value parameter = graph.variable(net.parameters[0]);
+    const Value loss = reduce_sum(square(matmul(x, parameter)));
+    const std::vector<Value> sums =
+        net.optimizer.apply(graph, {&net.parameters[0], 1}, gradients(loss, {&parameter, 1}),
+                            graph.scalar(static_cast<double>(r + 1)));
+    graph.output("sum", sums[0]);
+    return distributed(std::move(graph), r, size, {}, slots);
+  };
+  const auto run = [&](Placement slots) {
+    auto ranks = std::make_unique<Ranks>(size, [&](int r) { return trace(r, slots); });
+    for (int r = 0; r < size; ++r) {
+      for (float& x : ranks->executor(r).input("x").values<float>())
+        x = 0.1f * static_cast<float>(r);
+    }
+    ranks->run();
+    return ranks;
+  };
+  const auto whole = run(Placement::replicated());
+  const auto sliced = run(Placement::sharded_flat());
+  for (int r = 0; r < size; ++r) {
+    EXPECT_TRUE(sliced->executor(r).output("sum").same_bits(whole->executor(r).output("sum")));
+    EXPECT_TRUE(sliced->state(r)
+                    .get(*net.parameters[0])
+                    .same_bits(whole->state(r).get(*net.parameters[0])));
+  }
+  const VariableRef slot = net.optimizer.variables().back();
+  EXPECT_LT(sliced->state(0).bytes(*slot), whole->state(0).bytes(*slot));
 }
 
 // What Bucket writes follows the ops' rules, too.

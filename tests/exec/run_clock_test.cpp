@@ -52,6 +52,29 @@ TEST(RunClock, WhatTheHostDoesWhileTheDeviceIsAtWorkCostsNoTime) {
   EXPECT_EQ(ms_of(track, SpanKind::Input), 9);
 }
 
+// Two plans that take turns, as the forms of a step that accumulates do: while one runs, the other
+// was issued already, and waits.
+TEST(RunClock, PlansOfARankThatTakeTurnsShareItsTime) {
+  Recorder recorder;
+  Track& track = recorder.track("replica 0");
+  std::int64_t last_end = 0;
+  RunClock add({.recorder = &recorder, .track = "replica 0"}, &last_end);
+  RunClock last({.recorder = &recorder, .track = "replica 0"}, &last_end);
+  // Both are issued at once; the device runs one from 10 to 30 and the other from 30 to 50.
+  At copied_first(1010), first(1030), copied_second(1012), second(1050);
+  add.ended({.issued_ns = 10 * kMs,
+             .copied = &copied_first,
+             .done = &first,
+             .seen_ns = 30 * kMs,
+             .awaited = true});
+  last.ended({.issued_ns = 11 * kMs,
+              .copied = &copied_second,
+              .done = &second,
+              .seen_ns = 50 * kMs,
+              .awaited = true});
+  EXPECT_EQ(ms_of(track, SpanKind::Compute), 40);
+}
+
 TEST(RunClock, WhatTheDeviceStandsStillForIsInput) {
   Recorder recorder;
   Track& track = recorder.track("replica 0");

@@ -10,37 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "faults/cases.h"
+#include "faults/etcd_members.h"
 #include "hosts/process.h"
 #include "temporary_folder.h"
 
 namespace lockstep::faults {
-
-// What happens to a worker. Kill: kill -9. Stop: it is stopped, and stays so. Pause: it is stopped
-// for less than the timeout. Error: an exception of its own. Launcher: the launcher is killed.
-// Clock: the wall clocks of all jump. Disk: the disk of whoever writes is full.
-enum class Kind { Kill, Stop, Pause, Error, Launcher, Clock, Disk };
-inline constexpr Kind kKinds[] = {Kind::Kill,     Kind::Stop,  Kind::Pause, Kind::Error,
-                                  Kind::Launcher, Kind::Clock, Kind::Disk};
-std::string name_of(Kind kind);
-
-struct Case {
-  Kind kind = Kind::Kill;
-  std::string policy = "restart";  // of `lockstep launch --on-failure`
-  bool etcd = false;               // the members are kept by an etcd, not by the launcher
-  int workers = 3;
-  int worker = 1;      // that it happens to
-  int step = 1;        // after this step …
-  double delay = 0.0;  // … and so many durations of a step
-  std::string text() const;
-};
-
-// The case that a seed means. Without `with_etcd`, none has one.
-Case case_of(std::uint64_t seed, bool with_etcd);
-bool has_etcd();
-bool has_faketime();
-
-// What must come of it, in words: "goes on: 3 workers, the weights of an undisturbed run".
-std::string expected(const Case& what);
 
 struct Outcome {
   std::string wrong = {};   // what differs from what is expected; empty: nothing
@@ -53,7 +28,7 @@ class Jobs {
  public:
   Outcome run(const Case& what);
   // Two workers, to which a third one comes while they train.
-  Outcome run_with_newcomer();
+  Outcome run_with_newcomer(bool with_etcd);
 
  private:
   struct Result {
@@ -62,21 +37,33 @@ class Jobs {
     std::vector<std::string> results = {};  // of the workers that ended well
     double seconds = 0;
   };
-  Result launch(const Case* what, int workers, const std::string& resume,
-                const std::filesystem::path& folder);
+  // A job that is being run: where, and on which hosts.
+  struct Place {
+    std::filesystem::path folder;
+    std::unique_ptr<Hosts> hosts;
+    std::unique_ptr<EtcdMembers> etcd;  // of this job alone
+  };
+  Result launch(const Case& what, const std::string& resume, const std::filesystem::path& folder,
+                bool with_fault = true);
+  Place place_for(const Case& what, const std::filesystem::path& folder) const;
+  std::vector<std::string> command_of(const Case& what, const Place& place,
+                                      const std::map<std::string, std::string>& environment);
+  // Does to the job what its worker cannot do itself.
+  void act(const Case& what, const Place& place, Process& job);
   // The weights, and the losses, of a job without a fault: from the beginning, or from a step of it
   // on fewer workers.
-  std::string undisturbed(int workers);
+  std::string undisturbed(int workers, const std::string& program);
   std::string from_step(int workers, int left, std::int64_t step);
 
   Outcome after_full_disk(const Case& what, const Result& result,
                           const std::filesystem::path& folder, Outcome outcome);
-  // Starts an etcd; its address.
-  std::string etcd();
+  // What differs in the results of those that ended well.
+  std::string compare(const Case& what, const Result& result, Outcome& outcome);
+  // Of one member, or of three.
+  EtcdMembers& etcd(int members);
 
   TemporaryFolder folder_;
-  std::unique_ptr<Process> etcd_;
-  std::string etcd_address_;
+  std::map<int, std::unique_ptr<EtcdMembers>> etcd_;
   int jobs_ = 0;
   std::map<std::string, std::string> known_;
 };

@@ -24,6 +24,9 @@ int main(int count, char** arguments) {
     std::vector<double> lost;
   };
   std::map<std::string, Row> rows;
+  if (!why_no_hosts().empty()) {
+    std::fprintf(stderr, "no link is cut: %s\n", why_no_hosts().c_str());
+  }
   Jobs jobs;
   int wrong = 0;
   for (std::uint64_t i = 0; i < cases; ++i) {

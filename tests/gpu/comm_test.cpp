@@ -81,7 +81,7 @@ std::vector<float> read(Device& device, const Buffer& buffer, std::size_t count)
   return values;
 }
 
-class SharedGpu : public testing::TestWithParam<int> {};
+class SharedGpu : public ::testing::TestWithParam<int> {};
 
 TEST_P(SharedGpu, AllReduceAddsInRankOrderEveryTime) {
   LOCKSTEP_NEEDS_GPU();
@@ -184,7 +184,7 @@ TEST_P(SharedGpu, BroadcastGivesAllRanksTheRootsData) {
   for (const auto& result : results) ASSERT_EQ(result, numbers(count, root));
 }
 
-INSTANTIATE_TEST_SUITE_P(, SharedGpu, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(, SharedGpu, ::testing::Values(2, 3, 4));
 
 TEST(SharedGpuFailures, AMissingRankIsNamedAfterTheTimeoutAndTheGroupCanGoOn) {
   LOCKSTEP_NEEDS_GPU();

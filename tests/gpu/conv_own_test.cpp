@@ -47,7 +47,7 @@ ConvProblem problem_of(const DirectCase& c, ConvWay way, DType dtype) {
   return p;
 }
 
-class GpuDirectConvolution : public testing::TestWithParam<DirectCase> {};
+class GpuDirectConvolution : public ::testing::TestWithParam<DirectCase> {};
 
 TEST_P(GpuDirectConvolution, MatchesTheReferenceForwardAndBackward) {
   LOCKSTEP_NEEDS_GPU();
@@ -88,7 +88,7 @@ TEST_P(GpuDirectConvolution, MatchesTheReferenceForwardAndBackward) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuDirectConvolution, testing::ValuesIn(direct_cases()),
+INSTANTIATE_TEST_SUITE_P(All, GpuDirectConvolution, ::testing::ValuesIn(direct_cases()),
                          [](const auto& row) { return std::string(row.param.name); });
 
 TEST(GpuBorders, AreZerosAroundImagesAndCanBeRemoved) {

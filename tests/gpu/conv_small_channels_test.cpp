@@ -69,7 +69,7 @@ double epsilon(DType dtype) {
   return dtype == DType::F16 ? 0x1p-10 : 0x1p-7;
 }
 
-class GpuFewChannels : public testing::TestWithParam<FewCase> {};
+class GpuFewChannels : public ::testing::TestWithParam<FewCase> {};
 
 TEST_P(GpuFewChannels, MatchTheCpuAndGiveStatistics) {
   LOCKSTEP_NEEDS_GPU();
@@ -170,7 +170,7 @@ TEST_P(GpuFewChannels, GiveTheFilterGradientOfTheCpu) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuFewChannels, testing::ValuesIn(few_cases()),
+INSTANTIATE_TEST_SUITE_P(All, GpuFewChannels, ::testing::ValuesIn(few_cases()),
                          [](const auto& row) { return std::string(row.param.name); });
 
 // A network's first block, large enough for the algorithms to be measured.

@@ -14,7 +14,7 @@
 #include "kernels/op_case_check.h"
 
 #define LOCKSTEP_GPU_CASES(Family, cases)                                                         \
-  class Gpu##Family##Cases : public testing::TestWithParam<lockstep::OpCase> {};                  \
+  class Gpu##Family##Cases : public ::testing::TestWithParam<lockstep::OpCase> {};                \
   TEST_P(Gpu##Family##Cases, AgreeWithTheReference) {                                             \
     LOCKSTEP_NEEDS_GPU();                                                                         \
     lockstep::expect_agreement(GetParam(), lockstep::gpu_kernels(), lockstep::gpu());             \
@@ -25,21 +25,21 @@
       lockstep::expect_agreement_in(GetParam(), dtype, lockstep::gpu_kernels(), lockstep::gpu()); \
     }                                                                                             \
   }                                                                                               \
-  INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##Cases, testing::ValuesIn(cases), lockstep::case_name)
+  INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##Cases, ::testing::ValuesIn(cases), lockstep::case_name)
 
 // Random cases may amplify rounding without bound, so they are compared in f32 only.
 #define LOCKSTEP_GPU_DRAWN_CASES(Family, cases)                                       \
-  class Gpu##Family##Cases : public testing::TestWithParam<lockstep::OpCase> {};      \
+  class Gpu##Family##Cases : public ::testing::TestWithParam<lockstep::OpCase> {};    \
   TEST_P(Gpu##Family##Cases, AgreeWithTheReference) {                                 \
     LOCKSTEP_NEEDS_GPU();                                                             \
     lockstep::expect_agreement(GetParam(), lockstep::gpu_kernels(), lockstep::gpu()); \
   }                                                                                   \
-  INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##Cases, testing::ValuesIn(cases), lockstep::case_name)
+  INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##Cases, ::testing::ValuesIn(cases), lockstep::case_name)
 
 // Products of f32 on tensor cores have ten bits of mantissa. Large cases with an activation are
 // checked without their gradient, which jumps if rounding changes the sign of a sum.
 #define LOCKSTEP_GPU_TF32_CASES(Family, cases)                                             \
-  class Gpu##Family##CasesInTf32 : public testing::TestWithParam<lockstep::OpCase> {};     \
+  class Gpu##Family##CasesInTf32 : public ::testing::TestWithParam<lockstep::OpCase> {};   \
   TEST_P(Gpu##Family##CasesInTf32, AgreeToAThousandth) {                                   \
     LOCKSTEP_NEEDS_GPU();                                                                  \
     lockstep::OpCase op_case = GetParam();                                                 \
@@ -47,7 +47,7 @@
     if (op_case.name.starts_with("dense_")) op_case.differentiable = false;                \
     lockstep::expect_agreement(op_case, lockstep::gpu_kernels_in_tf32(), lockstep::gpu()); \
   }                                                                                        \
-  INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##CasesInTf32, testing::ValuesIn(cases),        \
+  INSTANTIATE_TEST_SUITE_P(All, Gpu##Family##CasesInTf32, ::testing::ValuesIn(cases),      \
                            lockstep::case_name)
 
 namespace lockstep {
@@ -64,6 +64,7 @@ LOCKSTEP_GPU_CASES(Softmax, softmax_cases());
 LOCKSTEP_GPU_CASES(Update, update_cases());
 LOCKSTEP_GPU_TF32_CASES(Conv, conv_cases());
 LOCKSTEP_GPU_TF32_CASES(MatMul, matmul_cases());
+LOCKSTEP_GPU_DRAWN_CASES(Rounding, round_cases());
 LOCKSTEP_GPU_DRAWN_CASES(DrawnConv, drawn_conv_cases());
 LOCKSTEP_GPU_DRAWN_CASES(DrawnElementwise, drawn_elementwise_cases());
 LOCKSTEP_GPU_DRAWN_CASES(DrawnMatMul, drawn_matmul_cases());

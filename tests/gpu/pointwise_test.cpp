@@ -31,14 +31,14 @@ void expect_same(Graph graph, double tolerance) {
   }
 }
 
-class GpuDrawnChains : public testing::TestWithParam<int> {};
+class GpuDrawnChains : public ::testing::TestWithParam<int> {};
 
 TEST_P(GpuDrawnChains, MatchTheReference) {
   LOCKSTEP_NEEDS_GPU();
   expect_same(DrawnChain(GetParam()).take(), 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuDrawnChains, testing::Range(0, 40));
+INSTANTIATE_TEST_SUITE_P(All, GpuDrawnChains, ::testing::Range(0, 40));
 
 TEST(GpuPointwise, EveryActivationAndItsGradientMatch) {
   LOCKSTEP_NEEDS_GPU();

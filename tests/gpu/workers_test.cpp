@@ -39,7 +39,7 @@ std::shared_ptr<World> make_world(const std::shared_ptr<ControlClient>& members,
       .membership = members});
 }
 
-Sequential small_cnn() {
+Sequential worker_cnn() {
   return Sequential({Conv2D({.filters = 6, .kernel_size = 3, .activation = "relu"}),
                      BatchNormalization({.synchronized = true}), MaxPooling2D({.pool_size = 2}),
                      Flatten(), Dense({.units = 16, .activation = "relu"}), Dropout({.rate = 0.2}),
@@ -47,7 +47,7 @@ Sequential small_cnn() {
 }
 
 Sequential compiled(const Strategy& strategy) {
-  Sequential model = small_cnn();
+  Sequential model = worker_cnn();
   model.compile({.strategy = strategy,
                  .optimizer = Adam({.learning_rate = 0.01}),
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),

@@ -79,7 +79,7 @@ std::string Hosts::missing() {
   }
 }
 
-Hosts::Hosts(int count) {
+Hosts::Hosts(int count, int mtu) {
   // No snooping: the bridge would drop IPv6's questions for neighbours until it has listened for a
   // while.
   std::string plug =
@@ -90,9 +90,9 @@ Hosts::Hosts(int count) {
         fmt::format("ip link set lo up; "
                     "ip link add name eth0 type veth peer name {} netns {}; "
                     "ip address add {}/24 dev eth0; ip address add {}/64 dev eth0 nodad; "
-                    "ip link set eth0 up",
-                    port_of(h), switch_.path(), address(h), address_six(h)));
-    plug += fmt::format("ip link set {0} master br0; ip link set {0} up;", port_of(h));
+                    "ip link set eth0 mtu {} up",
+                    port_of(h), switch_.path(), address(h), address_six(h), mtu));
+    plug += fmt::format("ip link set {0} mtu {1} master br0; ip link set {0} up;", port_of(h), mtu);
   }
   switch_.shell(plug);
 }

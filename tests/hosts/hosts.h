@@ -43,7 +43,9 @@ class Hosts {
   // Why this machine cannot have any; empty: it can.
   static std::string missing();
 
-  explicit Hosts(int count);
+  // `mtu`: bytes of a packet. Network cards send 64 KB at once; a switch in software that has to
+  // look at every 1,500 bytes takes time from the programs.
+  explicit Hosts(int count, int mtu = 1500);
 
   int count() const { return static_cast<int>(hosts_.size()); }
   std::string address(int host) const;      // 10.77.0.1, …

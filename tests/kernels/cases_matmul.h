@@ -94,6 +94,31 @@ inline std::vector<OpCase> matmul_cases() {
   add_with_sums("column_sums_for_no_results", {5, 0}, {5, 4});
   add_with_sums("column_sums_long", {1000, 24}, {1000, 40});
   add_with_sums("column_sums_timed", {128, 784}, {128, 512}, true);
+  // A product that is added to a matrix, or that takes its place.
+  const auto add_accumulating = [&](std::string name, Shape a, Shape b, Shape c, double added = 1,
+                                    bool timed = false) {
+    cases.push_back(
+        {.name = std::move(name),
+         .inputs = {f32(std::move(a)), f32(std::move(b)), f32(std::move(c))},
+         .build =
+             [added](Graph& graph, CaseInputs in) {
+               std::vector<Value> inputs(in.begin(), in.end());
+               if (added != 1) inputs.push_back(graph.scalar(added));
+               return graph.add(
+                   Op::MatMul, inputs,
+                   {{"transpose_a", true}, {"transpose_b", false}, {kAccumulates, true}});
+             },
+         .differentiable = false,
+         .timed = timed});
+  };
+  add_accumulating("accumulates", {32, 128}, {32, 10}, {128, 10});
+  add_accumulating("accumulates_odd", {5, 7}, {5, 3}, {7, 3});
+  add_accumulating("accumulates_if_told", {5, 7}, {5, 3}, {7, 3}, 2);
+  add_accumulating("accumulates_not_the_first", {5, 7}, {5, 3}, {7, 3}, 0);
+  add_accumulating("accumulates_nothing", {0, 6}, {0, 4}, {6, 4});
+  add_accumulating("accumulates_nothing_first", {0, 6}, {0, 4}, {6, 4}, 0);
+  add_accumulating("accumulates_no_results", {5, 0}, {5, 4}, {0, 4});
+  add_accumulating("accumulates_timed", {32, 784}, {32, 512}, {784, 512}, 1, true);
   add_case("square_timed", {256, 256}, {256, 256}, {}, true);
   add_with_bias("dense_timed", {128, 784}, {784, 512}, 512, {.activation = "relu"}, true);
   add_case("attention_timed", {8, 8, 64, 64}, {8, 8, 64, 64}, {.transpose_b = true}, true);

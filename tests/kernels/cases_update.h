@@ -88,6 +88,7 @@ inline std::vector<RuleCase> rule_cases() {
         {"epsilon", 1e-7},
         {"clip_norm", 1.0}},
        1},
+      {"accumulate", kAccumulateRule, {}, 0},
       {"lamb",
        "lamb",
        {{"beta_1", 0.9}, {"beta_2", 0.999}, {"epsilon", 1e-6}, {"weight_decay", 0.01}},
@@ -126,9 +127,79 @@ inline OpCase update_case(const RuleCase& rule) {
   return op_case;
 }
 
+// Rounds three gradients; x0 is the unit of errors, x1 whether they are kept. Several elements
+// overflow f16.
+inline OpCase round_case(DType dtype, bool kept) {
+  const std::vector<Shape> shapes{{7}, {33, 5}, {4, 3, 2}};
+  const double keep = kept ? 1.0 : 0.0;
+  OpCase op_case{.name = fmt::format("round_{}{}", name_of(dtype), kept ? "" : "_without_errors"),
+                 .inputs = {f32_uniform({}, 1.0, 9.0), f32_uniform({}, keep, keep)},
+                 .build = {},
+                 .differentiable = false};
+  for (const Shape& shape : shapes) op_case.inputs.push_back(f32(shape));
+  op_case.build = [dtype, shapes](Graph& graph, CaseInputs in) {
+    RoundInputs inputs{.unit = in[0], .keep = in[1], .gradients = {}, .errors = {}};
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      inputs.gradients.push_back(in[2 + i] * (i == 1 ? 1e5 : 1.0));
+      inputs.errors.push_back(
+          graph.variable(random_variable(fmt::format("error_{}", i), shapes[i])));
+    }
+    std::vector<Value> rounded;
+    for (const Value& value : round_gradients(inputs, dtype)) {
+      rounded.push_back(cast(value, DType::F32));
+    }
+    return rounded;
+  };
+  return op_case;
+}
+
+// The norms that a rule needs, of the same parameters and of an empty one.
+inline OpCase update_norms_case(const RuleCase& rule, UpdateNorm of) {
+  const std::vector<Shape> shapes{{7}, {0}, {33, 5}, {4, 3, 2}};
+  OpCase op_case{.name = rule.name + (of == UpdateNorm::Trust ? "_trust_norms" : "_norms"),
+                 .inputs = {f32_uniform({}, 0.01, 0.1), f32_uniform({}, 0.5, 1.0), integers({}, 9)},
+                 .build = {},
+                 .differentiable = false};
+  for (std::size_t list = 0; list < 2 + rule.slots; ++list) {
+    for (const Shape& shape : shapes) op_case.inputs.push_back(f32_uniform(shape, 0.1, 1.0));
+  }
+  op_case.build = [rule, of, shapes](Graph&, CaseInputs in) {
+    const auto list = [&](std::size_t i) {
+      const auto begin = in.begin() + static_cast<std::ptrdiff_t>(3 + i * shapes.size());
+      return std::vector<Value>(begin, begin + static_cast<std::ptrdiff_t>(shapes.size()));
+    };
+    UpdateInputs inputs{.rate = in[0],
+                        .scale = in[1],
+                        .step = in[2] + 1,
+                        .parameters = list(0),
+                        .gradients = list(1),
+                        .slots = {}};
+    for (std::size_t s = 0; s < rule.slots; ++s) inputs.slots.push_back(list(2 + s));
+    return CaseOutputs(update_norms(inputs, rule.rule, rule.attrs, of));
+  };
+  return op_case;
+}
+
+// Written after the pass of mixed precision, and therefore not run in it.
+inline std::vector<OpCase> round_cases() {
+  std::vector<OpCase> cases;
+  for (const DType dtype : {DType::F16, DType::BF16}) {
+    for (const bool kept : {true, false}) cases.push_back(round_case(dtype, kept));
+  }
+  return cases;
+}
+
 inline std::vector<OpCase> update_cases() {
   std::vector<OpCase> cases;
-  for (const RuleCase& rule : rule_cases()) cases.push_back(update_case(rule));
+  for (const RuleCase& rule : rule_cases()) {
+    cases.push_back(update_case(rule));
+    if (rule.attrs.has("clip_norm")) {
+      cases.push_back(update_norms_case(rule, UpdateNorm::Gradients));
+    }
+    if (rule.rule == std::string("lars") || rule.rule == std::string("lamb")) {
+      cases.push_back(update_norms_case(rule, UpdateNorm::Trust));
+    }
+  }
   cases.push_back({.name = "global_norm",
                    .inputs = {f32({7}), f32({33, 5}), f32({0, 3}), f32({})},
                    .build = [](Graph&, CaseInputs in) { return global_norm(in); },

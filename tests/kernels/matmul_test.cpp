@@ -2,6 +2,8 @@
 
 #include <omp.h>
 
+#include <limits>
+
 #include "kernels/evaluate.h"
 #include "kernels/op_case_check.h"
 
@@ -43,7 +45,7 @@ TEST(MatMulKernels, TheBiasIsAddedBeforeTheActivation) {
   EXPECT_EQ(list<float>(y), (Floats{2, 0}));
 }
 
-std::string refusal(Shape a, Shape b, MatMulOptions options = {}) {
+std::string matmul_refusal(Shape a, Shape b, MatMulOptions options = {}) {
   Graph graph;
   const Graph::NameScope scope(graph, "dense_1");
   const Value left = graph.input("a", {DType::F32, std::move(a)});
@@ -57,13 +59,13 @@ std::string refusal(Shape a, Shape b, MatMulOptions options = {}) {
 }
 
 TEST(MatMulKernels, MismatchedMatricesAreRefusedWithBothShapes) {
-  EXPECT_EQ(refusal({32, 784}, {512, 10}),
+  EXPECT_EQ(matmul_refusal({32, 784}, {512, 10}),
             "[matmul] dense_1: inner dimensions differ: (32, 784) × (512, 10)");
-  EXPECT_EQ(refusal({32, 784}, {512, 10}, {.transpose_b = true}),
+  EXPECT_EQ(matmul_refusal({32, 784}, {512, 10}, {.transpose_b = true}),
             "[matmul] dense_1: inner dimensions differ: (32, 784) × (512, 10)ᵀ");
-  EXPECT_NE(refusal({2, 3, 4}, {5, 4, 6}).find("leading axes differ: (2, 3, 4) × (5, 4, 6)"),
+  EXPECT_NE(matmul_refusal({2, 3, 4}, {5, 4, 6}).find("leading axes differ: (2, 3, 4) × (5, 4, 6)"),
             std::string::npos);
-  EXPECT_NE(refusal({4}, {4, 6}).find("at least two axes"), std::string::npos);
+  EXPECT_NE(matmul_refusal({4}, {4, 6}).find("at least two axes"), std::string::npos);
 }
 
 TEST(MatMulKernels, AFusedActivationThatNeedsItsInputHasNoGradient) {
@@ -90,6 +92,62 @@ TEST(MatMulKernels, AnyNumberOfThreadsGivesTheSameProduct) {
               },
       };
       expect_agreement(dense);  // including both gradients, one of each kind
+    }
+  }
+  omp_set_num_threads(before);
+}
+
+// In the memory of what the product is added to, and elsewhere; divided among threads by rows, by
+// columns and by terms.
+TEST(MatMulKernels, AProductThatAccumulatesIsAddedUnlessItIsTheFirst) {
+  const int before = omp_get_max_threads();
+  const auto sum = [](const KernelLibrary& library, const MatMulOptions& options, bool first,
+                      bool in_place) {
+    const std::int64_t m = options.transpose_a ? 785 : 32, n = options.transpose_b ? 785 : 131;
+    const std::int64_t k = options.transpose_a || options.transpose_b ? 32 : 785;
+    Graph graph;
+    const Value a = graph.input("a", {DType::F32, options.transpose_a ? Shape{k, m} : Shape{m, k}});
+    const Value b = graph.input("b", {DType::F32, options.transpose_b ? Shape{n, k} : Shape{k, n}});
+    const auto total = std::make_shared<const Variable>(
+        Variable{.name = "total", .dtype = DType::F32, .shape = {m, n}, .initializer = {}});
+    const Value inputs[] = {a, b, graph.variable(total), graph.input("added", {DType::F32, {}})};
+    const Value y = graph.add(Op::MatMul, inputs,
+                              {{"transpose_a", options.transpose_a},
+                               {"transpose_b", options.transpose_b},
+                               {kAccumulates, true}})[0];
+    if (in_place) {
+      assign(total, y);
+    } else {
+      graph.output("y", y);
+    }
+    State state(host(), 1);
+    Executor executor(make_plan(std::move(graph), library), library, state);
+    Tensor start(DType::F32, {m, n});
+    fill(start, {}, 1, 3);
+    if (first) {
+      for (float& value : start.values<float>()) value = std::numeric_limits<float>::quiet_NaN();
+    }
+    state.set(*total, start);
+    Tensor left = executor.input("a"), right = executor.input("b");
+    fill(left, {}, 1, 1);
+    fill(right, {}, 1, 2);
+    executor.input("added").values<float>()[0] = first ? 0.0F : 1.0F;
+    executor.run();
+    executor.wait();
+    return in_place ? state.get(*total) : executor.output("y").clone();
+  };
+  for (const int threads : {1, 3}) {
+    omp_set_num_threads(threads);
+    for (const MatMulOptions& options : {MatMulOptions{}, MatMulOptions{.transpose_a = true},
+                                         MatMulOptions{.transpose_b = true}}) {
+      for (const bool first : {false, true}) {
+        const Tensor expected = sum(reference_kernels(), options, first, false);
+        for (const bool in_place : {false, true}) {
+          const Tensor actual = sum(cpu_kernels(), options, first, in_place);
+          const auto as = actual.values<float>(), es = expected.values<float>();
+          for (std::size_t i = 0; i < es.size(); ++i) ASSERT_NEAR(as[i], es[i], 1e-4) << i;
+        }
+      }
     }
   }
   omp_set_num_threads(before);

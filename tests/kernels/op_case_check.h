@@ -135,7 +135,7 @@ inline void expect_gradients(const OpCase& op_case) {
   }
 }
 
-inline std::string case_name(const testing::TestParamInfo<OpCase>& info) {
+inline std::string case_name(const ::testing::TestParamInfo<OpCase>& info) {
   return info.param.name;
 }
 
@@ -147,23 +147,23 @@ inline void PrintTo(const OpCase& op_case, std::ostream* out) {
 }  // namespace lockstep
 
 // Defines the tests of a family, once: LOCKSTEP_OP_CASES(MatMul, matmul_cases()).
-#define LOCKSTEP_OP_CASES(Family, cases)                                     \
-  class Family##Cases : public testing::TestWithParam<lockstep::OpCase> {};  \
-  TEST_P(Family##Cases, CpuKernelsAgreeWithTheReference) {                   \
-    lockstep::expect_agreement(GetParam());                                  \
-  }                                                                          \
-  TEST_P(Family##Cases, SixteenBitsAgreeWithF32) {                           \
-    using lockstep::DType;                                                   \
-    for (const DType dtype : {DType::F16, DType::BF16}) {                    \
-      SCOPED_TRACE(lockstep::name_of(dtype));                                \
-      expect_agreement_in(GetParam(), dtype, lockstep::cpu_kernels());       \
-      if (GetParam().timed) continue;                                        \
-      expect_agreement_in(GetParam(), dtype, lockstep::reference_kernels()); \
-    }                                                                        \
-  }                                                                          \
-  TEST_P(Family##Cases, GradientsMatchFiniteDifferences) {                   \
-    if (GetParam().differentiable && !GetParam().timed) {                    \
-      lockstep::expect_gradients(GetParam());                                \
-    }                                                                        \
-  }                                                                          \
-  INSTANTIATE_TEST_SUITE_P(All, Family##Cases, testing::ValuesIn(cases), lockstep::case_name)
+#define LOCKSTEP_OP_CASES(Family, cases)                                      \
+  class Family##Cases : public ::testing::TestWithParam<lockstep::OpCase> {}; \
+  TEST_P(Family##Cases, CpuKernelsAgreeWithTheReference) {                    \
+    lockstep::expect_agreement(GetParam());                                   \
+  }                                                                           \
+  TEST_P(Family##Cases, SixteenBitsAgreeWithF32) {                            \
+    using lockstep::DType;                                                    \
+    for (const DType dtype : {DType::F16, DType::BF16}) {                     \
+      SCOPED_TRACE(lockstep::name_of(dtype));                                 \
+      expect_agreement_in(GetParam(), dtype, lockstep::cpu_kernels());        \
+      if (GetParam().timed) continue;                                         \
+      expect_agreement_in(GetParam(), dtype, lockstep::reference_kernels());  \
+    }                                                                         \
+  }                                                                           \
+  TEST_P(Family##Cases, GradientsMatchFiniteDifferences) {                    \
+    if (GetParam().differentiable && !GetParam().timed) {                     \
+      lockstep::expect_gradients(GetParam());                                 \
+    }                                                                         \
+  }                                                                           \
+  INSTANTIATE_TEST_SUITE_P(All, Family##Cases, ::testing::ValuesIn(cases), lockstep::case_name)

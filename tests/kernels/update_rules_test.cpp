@@ -88,6 +88,8 @@ void update_by_definition(const RuleCase& rule, Parameter& x, double r, double s
       double& a = x.slots[0][i];
       a += g[i] * g[i];
       p -= r * g[i] / std::sqrt(a + epsilon);
+    } else if (rule.rule == kAccumulateRule) {
+      p = r == 0 ? g[i] : p + g[i];
     } else if (rule.rule == "lars") {
       const double local = p_norm == 0 || g_norm == 0
                                ? 1.0
@@ -320,6 +322,20 @@ TEST_P(UpdateRules, WithoutEpsilonZerosStayZero) {
   for (std::int64_t step = 0; step < 3; ++step) bench.run(0.01f, 1.0f, step);
   for (std::size_t list = 0; list < 2 + rule.slots; ++list) {
     for (const float v : bench.at(list, 0)) EXPECT_EQ(v, 0.0f) << list;
+  }
+}
+
+// Whatever the accumulators held: the sums of a step that overflowed, for example.
+TEST(AccumulateRule, BeginsAnewWithARateOfZero) {
+  Bench<float> bench({"accumulate", kAccumulateRule, {}, 0}, kSizes, Memory::Adjacent);
+  bench.fill_all(3);
+  bench.at(0, 2)[5] = std::numeric_limits<float>::quiet_NaN();
+  bench.run(0.0f, 1.0f, 0);
+  bench.run(1.0f, 1.0f, 0);
+  for (std::size_t i = 0; i < kSizes.size(); ++i) {
+    for (std::size_t e = 0; e < bench.at(0, i).size(); ++e) {
+      ASSERT_EQ(bench.at(0, i)[e], 2 * bench.at(1, i)[e]) << i;
+    }
   }
 }
 

@@ -9,6 +9,63 @@ namespace {
 
 LOCKSTEP_OP_CASES(Update, update_cases());
 
+// q, and e afterwards, of one gradient in bf16, whose numbers near 1 are 2^-7 apart.
+struct RoundedOnce {
+  float rounded;
+  float error;
+};
+RoundedOnce round_once(float gradient, float error, float unit, float keep,
+                       DType dtype = DType::BF16) {
+  Graph graph;
+  const VariableRef errors = random_variable("error", {1});
+  const RoundInputs inputs{.unit = graph.input("unit", {DType::F32, {}}),
+                           .keep = graph.input("keep", {DType::F32, {}}),
+                           .gradients = {graph.input("gradient", {DType::F32, {1}})},
+                           .errors = {graph.variable(errors)}};
+  graph.output("rounded", cast(round_gradients(inputs, dtype).front(), DType::F32));
+  State state(host(), 1);
+  Executor executor(make_plan(std::move(graph), cpu_kernels()), cpu_kernels(), state);
+  Tensor start(DType::F32, {1});
+  start.values<float>()[0] = error;
+  state.set(*errors, start);
+  executor.input("unit").values<float>()[0] = unit;
+  executor.input("keep").values<float>()[0] = keep;
+  executor.input("gradient").values<float>()[0] = gradient;
+  executor.run();
+  return {executor.output("rounded").values<float>()[0], state.get(*errors).values<float>()[0]};
+}
+
+TEST(RoundGradientsKernel, CarriesWhatItLosesInUnits) {
+  const RoundedOnce first = round_once(1.0F + 0x1p-9F, 0.0F, 4.0F, 1.0F);
+  EXPECT_EQ(first.rounded, 1.0F);
+  EXPECT_EQ(first.error, 0x1p-11F);
+  const RoundedOnce second = round_once(1.0F + 0x1p-9F, 3 * 0x1p-11F, 4.0F, 1.0F);
+  EXPECT_EQ(second.rounded, 1.0F + 0x1p-7F);
+  EXPECT_EQ(second.error, 0.0F);
+}
+
+TEST(RoundGradientsKernel, IgnoresErrorsThatAreNotKeptWhateverTheyHold) {
+  const RoundedOnce result =
+      round_once(1.0F + 0x1p-9F, std::numeric_limits<float>::quiet_NaN(), 2.0F, 0.0F);
+  EXPECT_EQ(result.rounded, 1.0F);
+  EXPECT_EQ(result.error, 0x1p-10F);
+}
+
+TEST(RoundGradientsKernel, WithoutAUnitErrorsStayAsTheyAre) {
+  const RoundedOnce result = round_once(1.0F + 0x1p-9F, 0.25F, 0.0F, 1.0F);
+  EXPECT_EQ(result.rounded, 1.0F);
+  EXPECT_EQ(result.error, 0.25F);
+}
+
+TEST(RoundGradientsKernel, WhatIsNotFiniteLeavesNoError) {
+  for (const float gradient : {std::numeric_limits<float>::infinity(),
+                               std::numeric_limits<float>::quiet_NaN(), 70000.0F}) {
+    const RoundedOnce result = round_once(gradient, 0.5F, 2.0F, 1.0F, DType::F16);
+    EXPECT_FALSE(std::isfinite(result.rounded));
+    EXPECT_EQ(result.error, 0.0F);
+  }
+}
+
 TEST(UpdateKernels, BlockedParametersAreUpdatedWithTheirPadding) {
   Graph graph;
   const Layout blocked{.order = {0}, .blocks = {{0, 8}}};

@@ -37,7 +37,7 @@ double measure(const Metric& metric, const std::vector<Batch>& batches) {
   return metric->result(values);
 }
 
-Tensor classes(const std::vector<std::int64_t>& values, Shape shape) {
+Tensor class_indices(const std::vector<std::int64_t>& values, Shape shape) {
   return Tensor::of(values, std::move(shape));
 }
 
@@ -48,40 +48,41 @@ const Tensor& scores() {
 }
 
 TEST(Accuracies, CountTheRightClasses) {
-  EXPECT_DOUBLE_EQ(measure(SparseCategoricalAccuracy(), {{classes({1, 2, 2, 0}, {4}), scores()}}),
-                   0.75);
+  EXPECT_DOUBLE_EQ(
+      measure(SparseCategoricalAccuracy(), {{class_indices({1, 2, 2, 0}, {4}), scores()}}), 0.75);
   EXPECT_DOUBLE_EQ(measure(SparseCategoricalAccuracy(),
                            {{Tensor::of(std::vector<std::uint8_t>{1, 2, 2, 0}, {4, 1}), scores()}}),
                    0.75);
   EXPECT_DOUBLE_EQ(measure(CategoricalAccuracy(),
                            {{floats({0, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0}, {4, 3}), scores()}}),
                    0.75);
-  EXPECT_DOUBLE_EQ(measure(BinaryAccuracy(),
-                           {{classes({1, 1, 0, 0}, {4}), floats({0.9, 0.5, 0.1, 0.7}, {4, 1})}}),
+  EXPECT_DOUBLE_EQ(measure(BinaryAccuracy(), {{class_indices({1, 1, 0, 0}, {4}),
+                                               floats({0.9, 0.5, 0.1, 0.7}, {4, 1})}}),
                    0.5);
-  EXPECT_DOUBLE_EQ(measure(BinaryAccuracy({.threshold = 0.4}),
-                           {{classes({1, 1, 0, 0}, {4}), floats({0.9, 0.5, 0.1, 0.7}, {4, 1})}}),
-                   0.75);
+  EXPECT_DOUBLE_EQ(
+      measure(BinaryAccuracy({.threshold = 0.4}),
+              {{class_indices({1, 1, 0, 0}, {4}), floats({0.9, 0.5, 0.1, 0.7}, {4, 1})}}),
+      0.75);
 }
 
 TEST(Accuracies, AddUpOverBatchesOfDifferentSize) {
   EXPECT_DOUBLE_EQ(
-      measure(SparseCategoricalAccuracy(), {{classes({1, 2, 2, 0}, {4}), scores()},
-                                            {classes({0}, {1}), floats({0, 1, 0}, {1, 3})},
+      measure(SparseCategoricalAccuracy(), {{class_indices({1, 2, 2, 0}, {4}), scores()},
+                                            {class_indices({0}, {1}), floats({0, 1, 0}, {1, 3})},
                                             {Tensor(DType::I64, {0}), Tensor(DType::F32, {0, 3})}}),
       0.6);
 }
 
 TEST(Accuracies, WeightSamples) {
-  EXPECT_DOUBLE_EQ(measure(SparseCategoricalAccuracy(),
-                           {{classes({1, 2, 2, 0}, {4}), scores(), floats({1, 2, 0, 1}, {4})}}),
+  EXPECT_DOUBLE_EQ(measure(SparseCategoricalAccuracy(), {{class_indices({1, 2, 2, 0}, {4}),
+                                                          scores(), floats({1, 2, 0, 1}, {4})}}),
                    0.5);
 }
 
 TEST(Accuracies, CountEveryPosition) {
   EXPECT_DOUBLE_EQ(
-      measure(SparseCategoricalAccuracy(),
-              {{classes({1, 2, 2, 0}, {2, 2}), scores().reshaped({2, 2, 3}), floats({1, 3}, {2})}}),
+      measure(SparseCategoricalAccuracy(), {{class_indices({1, 2, 2, 0}, {2, 2}),
+                                             scores().reshaped({2, 2, 3}), floats({1, 3}, {2})}}),
       (1.0 + 6.0) / 8.0);
 }
 
@@ -90,22 +91,22 @@ TEST(Accuracy, CountsHowOftenPredictionsEqualLabels) {
   const Tensor labels = floats({1, 2, 3, 4}, {4, 1}), predictions = floats({0, 2, 3, 4}, {4, 1});
   EXPECT_DOUBLE_EQ(measure(Accuracy(), {{labels, predictions}}), 0.75);
   EXPECT_DOUBLE_EQ(measure(Accuracy(), {{labels, predictions, floats({1, 1, 0, 0}, {4})}}), 0.5);
-  EXPECT_DOUBLE_EQ(measure(Accuracy(), {{classes({0, 1}, {2}), floats({0, 1}, {2, 1})}}), 1);
+  EXPECT_DOUBLE_EQ(measure(Accuracy(), {{class_indices({0, 1}, {2}), floats({0, 1}, {2, 1})}}), 1);
   // Scores hardly ever equal one-hot labels.
   EXPECT_DOUBLE_EQ(
       measure(Accuracy(), {{floats({0, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0}, {4, 3}), scores()}}), 0);
 }
 
 TEST(Accuracy, ByNameIsChosenByTheShapes) {
-  EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"), {{classes({1, 2, 2, 0}, {4}), scores()}}),
-                   0.75);
-  EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"), {{classes({1, 2, 2, 0}, {4, 1}), scores()}}),
-                   0.75);
+  EXPECT_DOUBLE_EQ(
+      measure(metric_by_name("accuracy"), {{class_indices({1, 2, 2, 0}, {4}), scores()}}), 0.75);
+  EXPECT_DOUBLE_EQ(
+      measure(metric_by_name("accuracy"), {{class_indices({1, 2, 2, 0}, {4, 1}), scores()}}), 0.75);
   EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"),
                            {{floats({0, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0}, {4, 3}), scores()}}),
                    0.75);
-  EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"),
-                           {{classes({1, 1, 0, 0}, {4}), floats({0.9, 0.5, 0.1, 0.7}, {4, 1})}}),
+  EXPECT_DOUBLE_EQ(measure(metric_by_name("accuracy"), {{class_indices({1, 1, 0, 0}, {4}),
+                                                         floats({0.9, 0.5, 0.1, 0.7}, {4, 1})}}),
                    0.5);
 }
 
@@ -113,7 +114,7 @@ TEST(Accuracies, DoNotCountNaN) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   // A row with a NaN predicts no class, whatever argmax gives.
   const Tensor rows = floats({nan, nan, nan, nan, 1, 0, 0, nan, 1, 1, 0, 0}, {4, 3});
-  EXPECT_DOUBLE_EQ(measure(SparseCategoricalAccuracy(), {{classes({0, 1, 2, 0}, {4}), rows}}),
+  EXPECT_DOUBLE_EQ(measure(SparseCategoricalAccuracy(), {{class_indices({0, 1, 2, 0}, {4}), rows}}),
                    0.25);
   EXPECT_DOUBLE_EQ(measure(CategoricalAccuracy(),
                            {{floats({1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0}, {4, 3}), rows}}),
@@ -125,13 +126,13 @@ TEST(Accuracies, DoNotCountNaN) {
 
 TEST(TopK, DoesNotCountInvalidLabels) {
   EXPECT_DOUBLE_EQ(measure(SparseTopKCategoricalAccuracy({.k = 2}),
-                           {{classes({5, -1, 1}, {3}),
+                           {{class_indices({5, -1, 1}, {3}),
                              floats({-1, -2, -7, 0.1, 0.2, 0.7, 0.1, 0.2, 0.7}, {3, 3})}}),
                    1.0 / 3);
 }
 
 TEST(TopK, CountsClassesWithStrictlyHigherScores) {
-  const Tensor labels = classes({2, 1, 0, 1}, {4});
+  const Tensor labels = class_indices({2, 1, 0, 1}, {4});
   EXPECT_DOUBLE_EQ(measure(SparseTopKCategoricalAccuracy({.k = 1}), {{labels, scores()}}), 0);
   EXPECT_DOUBLE_EQ(measure(SparseTopKCategoricalAccuracy({.k = 2}), {{labels, scores()}}), 0.75);
   EXPECT_DOUBLE_EQ(measure(SparseTopKCategoricalAccuracy({.k = 3}), {{labels, scores()}}), 1);
@@ -142,13 +143,15 @@ TEST(TopK, CountsClassesWithStrictlyHigherScores) {
 
 TEST(TopK, DoesNotCountRowsThatAreNotFinite) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_DOUBLE_EQ(measure(SparseTopKCategoricalAccuracy({.k = 3}),
-                           {{classes({0, 0}, {2}), floats({1, 0, 0, nan, nan, nan}, {2, 3})}}),
-                   0.5);
+  EXPECT_DOUBLE_EQ(
+      measure(SparseTopKCategoricalAccuracy({.k = 3}),
+              {{class_indices({0, 0}, {2}), floats({1, 0, 0, nan, nan, nan}, {2, 3})}}),
+      0.5);
 }
 
 TEST(PrecisionAndRecall, DivideByPredictedAndByTruePositives) {
-  const Tensor labels = classes({0, 1, 1, 1}, {4}), predictions = floats({0.9, 0.8, 0.1, 0.6}, {4});
+  const Tensor labels = class_indices({0, 1, 1, 1}, {4}),
+               predictions = floats({0.9, 0.8, 0.1, 0.6}, {4});
   EXPECT_DOUBLE_EQ(measure(Precision(), {{labels, predictions}}), 2.0 / 3);
   EXPECT_DOUBLE_EQ(measure(Recall(), {{labels, predictions}}), 2.0 / 3);
   EXPECT_DOUBLE_EQ(measure(Precision({.threshold = 0.7}), {{labels, predictions}}), 0.5);
@@ -159,23 +162,23 @@ TEST(PrecisionAndRecall, DivideByPredictedAndByTruePositives) {
 }
 
 TEST(PrecisionAndRecall, AreZeroWithoutPositives) {
-  EXPECT_EQ(measure(Precision(), {{classes({1}, {1}), floats({0.1}, {1})}}), 0);
-  EXPECT_EQ(measure(Recall(), {{classes({0}, {1}), floats({0.9}, {1})}}), 0);
+  EXPECT_EQ(measure(Precision(), {{class_indices({1}, {1}), floats({0.1}, {1})}}), 0);
+  EXPECT_EQ(measure(Recall(), {{class_indices({0}, {1}), floats({0.9}, {1})}}), 0);
 }
 
 TEST(AreaUnderTheCurve, Uses200ThresholdsByDefault) {
   // 0.65 and 0.652 are between the same two thresholds and count as a tie.
-  const Tensor labels = classes({0, 0, 1, 1, 1, 0}, {6});
+  const Tensor labels = class_indices({0, 0, 1, 1, 1, 0}, {6});
   const Tensor predictions = floats({0.1, 0.4, 0.35, 0.8, 0.65, 0.652}, {6, 1});
   EXPECT_NEAR(measure(AUC(), {{labels, predictions}}), 0.7222222, 1e-6);
   EXPECT_NEAR(measure(AUC({.num_thresholds = 2000}), {{labels, predictions}}), 0.6666667, 1e-6);
   EXPECT_NEAR(measure(AUC(), {{labels, predictions, floats({1, 2, 1, 0.5, 1, 3}, {6})}}), 0.5666667,
               1e-6);
-  EXPECT_NEAR(measure(AUC(), {{classes({0, 0}, {2}), floats({0, 0.5}, {2})},
-                              {classes({1, 1}, {2}), floats({0.3, 0.9}, {2})}}),
+  EXPECT_NEAR(measure(AUC(), {{class_indices({0, 0}, {2}), floats({0, 0.5}, {2})},
+                              {class_indices({1, 1}, {2}), floats({0.3, 0.9}, {2})}}),
               0.75, 1e-6);
   EXPECT_NEAR(measure(AUC({.from_logits = true}),
-                      {{classes({0, 0, 1, 1}, {4}), floats({-9, 0, -1, 3}, {4})}}),
+                      {{class_indices({0, 0, 1, 1}, {4}), floats({-9, 0, -1, 3}, {4})}}),
               0.75, 1e-6);
 }
 

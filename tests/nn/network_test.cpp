@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-std::vector<std::string> names(const std::vector<VariableRef>& variables) {
+std::vector<std::string> variable_names(const std::vector<VariableRef>& variables) {
   std::vector<std::string> all;
   for (const VariableRef& variable : variables) all.push_back(variable->name);
   return all;
@@ -27,8 +27,9 @@ TEST(Sequential, NamesItsLayersInOrder) {
   auto network = Network::sequential({Dense({.units = 4}), Dropout(),
                                       Dense({.units = 3, .name = "dense_1"}), Dense({.units = 2})});
   network->ensure_built(std::vector<ValueType>{{DType::F32, {1, 8}}});
-  EXPECT_EQ(names(network->variables()), (Names{"dense/kernel", "dense/bias", "dense_1/kernel",
-                                                "dense_1/bias", "dense_2/kernel", "dense_2/bias"}));
+  EXPECT_EQ(variable_names(network->variables()),
+            (Names{"dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias", "dense_2/kernel",
+                   "dense_2/bias"}));
   EXPECT_EQ(network->children()[1]->name(), "dropout");
 }
 
@@ -126,7 +127,7 @@ TEST(Functional, NamesLayersInTheOrderOfTheModelNotOfTheCalls) {
   const Symbol unused = later(x);
   auto network = Network::functional({x}, {Dense({.units = 1})(earlier(x))});
   EXPECT_EQ(earlier->path(), "dense");
-  EXPECT_EQ(names(network->variables()),
+  EXPECT_EQ(variable_names(network->variables()),
             (Names{"dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias"}));
 }
 
@@ -136,7 +137,7 @@ TEST(Nested, NetworksPrefixTheirVariablesWithTheirName) {
   const Symbol x = Input({.shape = {8}});
   const Symbol code = Layer(encoder)(x);
   auto network = Network::functional({x}, {Dense({.units = 8})(code)});
-  EXPECT_EQ(names(network->variables()),
+  EXPECT_EQ(variable_names(network->variables()),
             (Names{"sequential/dense/kernel", "sequential/dense/bias", "sequential/dense_1/kernel",
                    "sequential/dense_1/bias", "dense/kernel", "dense/bias"}));
 
@@ -161,7 +162,7 @@ TEST(Nested, LayersKeepTheNameFromTheirFirstNetwork) {
   EXPECT_EQ(first->path(), "dense");
   auto reversed = Network::functional({x}, {Dense({.units = 3})(second(hidden))});
   EXPECT_EQ(second->path(), "dense_1");
-  EXPECT_EQ(names(reversed->variables()).back(), "dense_2/bias");
+  EXPECT_EQ(variable_names(reversed->variables()).back(), "dense_2/bias");
 }
 
 TEST(Nested, FreezingANetworkFreezesItsLayers) {
@@ -194,14 +195,14 @@ class Residual final : public LayerBase {
 TEST(Composed, UserDefinedLayersOwnTheirChildren) {
   auto network = Network::sequential({make_layer<Residual>(), make_layer<Residual>()});
   network->ensure_built(std::vector<ValueType>{{DType::F32, {1, 3}}});
-  EXPECT_EQ(names(network->variables()),
+  EXPECT_EQ(variable_names(network->variables()),
             (Names{"residual/dense/kernel", "residual/dense/bias", "residual/dense_1/kernel",
                    "residual/dense_1/bias", "residual_1/dense/kernel", "residual_1/dense/bias",
                    "residual_1/dense_1/kernel", "residual_1/dense_1/bias"}));
 
   const Symbol x = Input({.shape = {3}});
   auto functional = Network::functional({x}, {make_layer<Residual>()(make_layer<Residual>()(x))});
-  EXPECT_EQ(names(functional->variables()), names(network->variables()));
+  EXPECT_EQ(variable_names(functional->variables()), variable_names(network->variables()));
 }
 
 TEST(Summary, PrintsKerasTable) {

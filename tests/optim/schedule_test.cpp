@@ -146,7 +146,7 @@ TEST(Schedule, APlainRateIsConstantAndOneWithWarmUpIsNot) {
 }
 
 template <class F>
-void expect_refused(F&& make, const std::string& named) {
+void expect_schedule_refused(F&& make, const std::string& named) {
   try {
     make();
     ADD_FAILURE() << named << " was accepted";
@@ -156,25 +156,26 @@ void expect_refused(F&& make, const std::string& named) {
 }
 
 TEST(Schedule, RefusesOptionsThatMakeNoRateAndNamesThem) {
-  expect_refused([] { ConstantRate({.rate = -1.0}); }, "rate is -1");
-  expect_refused([] { ExponentialDecay({.initial_learning_rate = NAN}); },
-                 "initial_learning_rate is nan");
-  expect_refused([] { ExponentialDecay({.decay_steps = 0}); }, "decay_steps is 0");
-  expect_refused([] { ExponentialDecay({.decay_rate = 0.0}); }, "decay_rate is 0");
-  expect_refused([] { CosineDecay({.alpha = -0.5}); }, "alpha is -0.5");
-  expect_refused([] { CosineDecay({.decay_steps = -3}); }, "decay_steps is -3");
-  expect_refused([] { PolynomialDecay({.end_learning_rate = -0.1}); }, "end_learning_rate is -0.1");
-  expect_refused([] { PolynomialDecay({.power = 0.0}); }, "power is 0");
-  expect_refused([] { PiecewiseConstantDecay({.boundaries = {1}, .values = {0.1}}); },
-                 "1 values for 1 boundaries");
-  expect_refused(
+  expect_schedule_refused([] { ConstantRate({.rate = -1.0}); }, "rate is -1");
+  expect_schedule_refused([] { ExponentialDecay({.initial_learning_rate = NAN}); },
+                          "initial_learning_rate is nan");
+  expect_schedule_refused([] { ExponentialDecay({.decay_steps = 0}); }, "decay_steps is 0");
+  expect_schedule_refused([] { ExponentialDecay({.decay_rate = 0.0}); }, "decay_rate is 0");
+  expect_schedule_refused([] { CosineDecay({.alpha = -0.5}); }, "alpha is -0.5");
+  expect_schedule_refused([] { CosineDecay({.decay_steps = -3}); }, "decay_steps is -3");
+  expect_schedule_refused([] { PolynomialDecay({.end_learning_rate = -0.1}); },
+                          "end_learning_rate is -0.1");
+  expect_schedule_refused([] { PolynomialDecay({.power = 0.0}); }, "power is 0");
+  expect_schedule_refused([] { PiecewiseConstantDecay({.boundaries = {1}, .values = {0.1}}); },
+                          "1 values for 1 boundaries");
+  expect_schedule_refused(
       [] {
         PiecewiseConstantDecay({.boundaries = {5, 5}, .values = {0.1, 0.2, 0.3}});
       },
       "5 is followed by 5");
-  expect_refused([] { CosineDecay({.warm_up = {.steps = -1}}); }, "warm_up.steps is -1");
-  expect_refused([] { CosineDecay({.warm_up = {.steps = 1, .start = -2.0}}); },
-                 "warm_up.start is -2");
+  expect_schedule_refused([] { CosineDecay({.warm_up = {.steps = -1}}); }, "warm_up.steps is -1");
+  expect_schedule_refused([] { CosineDecay({.warm_up = {.steps = 1, .start = -2.0}}); },
+                          "warm_up.start is -2");
 }
 
 }  // namespace

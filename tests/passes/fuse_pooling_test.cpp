@@ -82,7 +82,7 @@ bool has_onednn() {
   return cpu_kernels().find({graph, graph.producer(y.id())}).name.starts_with("onednn");
 }
 
-class FusePoolingOf : public testing::TestWithParam<Layer> {};
+class FusePoolingOf : public ::testing::TestWithParam<Layer> {};
 
 TEST_P(FusePoolingOf, AFirstLayerStoresNoUnpooledImage) {
   std::vector<const KernelLibrary*> libraries{&pooling_reference()};
@@ -98,13 +98,14 @@ TEST_P(FusePoolingOf, AFirstLayerStoresNoUnpooledImage) {
 // a remainder, or overlap; images that are computed four and one at a time.
 INSTANTIATE_TEST_SUITE_P(
     All, FusePoolingOf,
-    testing::Values(Layer{{7, 10, 10, 1}, {3, 3, 1, 16}}, Layer{{6, 11, 9, 1}, {3, 3, 1, 32}},
-                    Layer{{3, 9, 9, 1}, {2, 2, 1, 32}, {.window = {3, 3}}},
-                    Layer{{2, 8, 8, 1}, {5, 5, 1, 16}, {.window = {3, 3}, .padding = {1, 1, 1, 1}}},
-                    Layer{{64, 28, 28, 1}, {3, 3, 1, 32}}, Layer{{2, 62, 62, 1}, {3, 3, 1, 16}}));
+    ::testing::Values(Layer{{7, 10, 10, 1}, {3, 3, 1, 16}}, Layer{{6, 11, 9, 1}, {3, 3, 1, 32}},
+                      Layer{{3, 9, 9, 1}, {2, 2, 1, 32}, {.window = {3, 3}}},
+                      Layer{
+                          {2, 8, 8, 1}, {5, 5, 1, 16}, {.window = {3, 3}, .padding = {1, 1, 1, 1}}},
+                      Layer{{64, 28, 28, 1}, {3, 3, 1, 32}}, Layer{{2, 62, 62, 1}, {3, 3, 1, 16}}));
 
 // Layers whose channels do not fill a block stay unchanged, whatever this machine's block size.
-class NotFusedOf : public testing::TestWithParam<Layer> {};
+class NotFusedOf : public ::testing::TestWithParam<Layer> {};
 
 TEST_P(NotFusedOf, LayersGiveTheSameResults) {
   const Graph result = fused(layer(GetParam()), cpu_kernels());
@@ -112,10 +113,12 @@ TEST_P(NotFusedOf, LayersGiveTheSameResults) {
   EXPECT_EQ(count(result, Op::MaxPoolGrad), 1) << print(result);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, NotFusedOf,
-    testing::Values(Layer{{8, 12, 12, 1}, {3, 3, 1, 20}}, Layer{{8, 12, 12, 2}, {3, 3, 2, 5}},
-                    Layer{{4, 40, 40, 1}, {3, 3, 1, 16}, {.window = {16, 17}, .strides = {4, 4}}}));
+INSTANTIATE_TEST_SUITE_P(All, NotFusedOf,
+                         ::testing::Values(Layer{{8, 12, 12, 1}, {3, 3, 1, 20}},
+                                           Layer{{8, 12, 12, 2}, {3, 3, 2, 5}},
+                                           Layer{{4, 40, 40, 1},
+                                                 {3, 3, 1, 16},
+                                                 {.window = {16, 17}, .strides = {4, 4}}}));
 
 TEST(FusePooling, ALayerWhoseImageNeedsAGradientUnpoolsOnce) {
   const Graph graph = layer({{4, 10, 10, 1}, {3, 3, 1, 16}}, true);

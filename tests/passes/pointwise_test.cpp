@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 // The fused graph, after checking that a few steps give the same results as the original graph.
-Graph fused(Graph graph) {
+Graph pointwise_fused(Graph graph) {
   Graph result = clone(graph);
   optimize(result, fusing_kernels());
   const auto expected = results_of_steps(make_plan(std::move(graph), reference_kernels()),
@@ -40,7 +40,7 @@ TEST(Pointwise, AChainIsOneNodeWithItsConstantsInline) {
   const Value x = vector(graph, "x");
   const Value rate = graph.input("rate", {DType::F32, {}});
   graph.output("y", relu(exp(x) * 0.5 + x) * rate);
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   const Node& node = only(result, Op::Pointwise);
   EXPECT_EQ(node.attrs.text("program"),
             "exp $0; mul %0 0.5:f32; add %1 $0; activation.relu %2; mul %3 $1");
@@ -57,7 +57,7 @@ TEST(Pointwise, OnlyValuesReadOutsideAreOutputs) {
   const Value shifted = doubled + 1.0;
   graph.output("sum", reduce_sum(neg(shifted)));
   graph.output("doubled", doubled);
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(only(result, Op::Pointwise).attrs.ints("results"), (Ints{0, 2}));
 }
 
@@ -66,7 +66,7 @@ TEST(Pointwise, NodesAroundAnotherNodeAreNotFused) {
   const Value x = vector(graph, "x");
   const Value weights = exp(x);
   graph.output("y", weights / reduce_sum(weights));
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Pointwise), 0) << print(result);
   EXPECT_EQ(count(result, Op::Exp), 1);
   EXPECT_EQ(count(result, Op::Div), 1);
@@ -77,7 +77,7 @@ TEST(Pointwise, BroadcastsOfVectorsAreNotFused) {
   const Value x = graph.input("x", {DType::F32, Shape{8, 4}});
   const Value bias = graph.input("bias", {DType::F32, Shape{4}});
   graph.output("y", exp(x + bias) * 2.0);
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Add), 1);
   EXPECT_EQ(only(result, Op::Pointwise).attrs.text("program"), "exp $0; mul %0 2:f32");
 }
@@ -91,7 +91,7 @@ TEST(Pointwise, TheScalarsOfAStepAreOneNode) {
   graph.output("loss", sum / maximum(weight, graph.scalar(1.0)));
   graph.output("rate", graph.scalar(0.1) / (cast(step, DType::F32) * 0.01 + 1.0));
   graph.output("next", step + graph.scalar(1, DType::I64));
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(only(result, Op::Pointwise).outputs.size(), 3u) << print(result);
 }
 
@@ -101,7 +101,7 @@ TEST(Pointwise, AnAssignmentAtTheEndOfAChainIsPartOfIt) {
   const Value x = vector(graph, "x", 32);
   const Value kept = graph.variable(average) * 0.9;
   assign(average, kept + x * 0.1);
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Assign), 0);
   const Node& node = only(result, Op::PointwiseAssign);
   EXPECT_EQ(node.attrs.text("program"), "mul $0 0.9:f32; mul $1 0.1:f32; add %0 %1");
@@ -115,7 +115,7 @@ TEST(Pointwise, AnAssignedValueThatOthersReadIsNotFused) {
   const Value next = graph.variable(counter) + 1.0;
   assign(counter, next);
   graph.output("sum", reduce_sum(exp(next)));
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Assign), 1);
   EXPECT_EQ(count(result, Op::PointwiseAssign), 0);
 }
@@ -127,7 +127,7 @@ TEST(Pointwise, VariablesThatSwapAreReadBeforeEitherIsWritten) {
   const Value x = vector(graph, "x", 32);
   assign(a, graph.variable(b) + x);
   assign(b, graph.variable(a) - x);
-  fused(std::move(graph));
+  pointwise_fused(std::move(graph));
 }
 
 TEST(Pointwise, AnAssignmentComesAfterAllReadersOfTheVariable) {
@@ -135,7 +135,7 @@ TEST(Pointwise, AnAssignmentComesAfterAllReadersOfTheVariable) {
   const VariableRef counter = zero_variable("counter", Shape{});
   assign(counter, graph.variable(counter) + 1.0);
   graph.output("y", exp(graph.variable(counter)) * 2.0);
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   const Plan plan = make_plan(clone(result), fusing_kernels());
   EXPECT_EQ(plan.graph.node(plan.instructions.back().node).op, Op::PointwiseAssign);
 }
@@ -158,7 +158,7 @@ Graph averages(int layers) {
 }
 
 TEST(Pointwise, ChainsWithTheSameProgramAreSegmentsOfOneNode) {
-  const Graph result = fused(averages(5));
+  const Graph result = pointwise_fused(averages(5));
   const Node& node = only(result, Op::PointwiseAssign);
   EXPECT_EQ(node.attrs.integer("count"), 10);
   EXPECT_EQ(node.inputs.size(), 20u);  // a variable and a new value each
@@ -172,7 +172,7 @@ TEST(Pointwise, SmallNodesOfTheSameKindAreFusedEvenIfUnconnected) {
     const Value x = vector(graph, fmt::format("x{}", i).c_str(), 10 + i);
     graph.output(fmt::format("y{}", i), exp(x));
   }
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(only(result, Op::Pointwise).attrs.integer("count"), 4);
   EXPECT_EQ(count(result, Op::Exp), 0);
 }
@@ -183,7 +183,7 @@ TEST(Pointwise, SegmentsNeverDependOnEachOther) {
   const Value once = exp(x);
   const Value twice = exp(reduce_max(once, {.axes = {0}}));
   graph.output("y", twice);
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Exp), 2) << print(result);
 }
 
@@ -193,7 +193,7 @@ TEST(Pointwise, UnconnectedLargeNodesAreNotFused) {
     const Value x = vector(graph, fmt::format("x{}", i).c_str(), kSmallElements + 1);
     graph.output(fmt::format("y{}", i), exp(x) + 1.0);
   }
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Pointwise), 2);
 }
 
@@ -204,7 +204,7 @@ TEST(Pointwise, RoundedWeightsKeepTheirCasts) {
   graph.output("y", cast(matmul(cast(x, DType::F64), cast(graph.variable(weights), DType::F64)),
                          DType::F32) +
                         1.0);
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Cast), 2);
   EXPECT_EQ(count(result, Op::Pointwise), 1);
 }
@@ -216,7 +216,7 @@ TEST(Pointwise, NodesAfterAnAllReduceWaitSeparately) {
   const Value summed = all_reduce_gradients(sums)[0];
   const Value own = exp(x) + 1.0;
   graph.output("y", (summed + own) * 3.0);
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Pointwise), 2) << print(result);
 }
 
@@ -226,7 +226,7 @@ TEST(Pointwise, AllReducesNeedNotWaitForEachOther) {
     const Value sums[] = {exp(vector(graph, fmt::format("x{}", i).c_str()))};
     graph.output(fmt::format("y{}", i), reduce_sum(all_reduce_gradients(sums)[0]));
   }
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   EXPECT_EQ(count(result, Op::Exp), 3) << print(result);
 }
 
@@ -234,7 +234,7 @@ TEST(Pointwise, AResultReusesTheMemoryOfADeadOperand) {
   Graph graph;
   const Value x = graph.input("x", {DType::F32, Shape{10, 20}});
   graph.output("y", exp(transpose(x, Ints{1, 0})) * 2.0);
-  const Graph result = fused(std::move(graph));
+  const Graph result = pointwise_fused(std::move(graph));
   const Plan plan = make_plan(clone(result), fusing_kernels());
   const Node& node = only(plan.graph, Op::Pointwise);
   EXPECT_EQ(plan.values[static_cast<std::size_t>(node.inputs[0])].offset,
@@ -264,14 +264,14 @@ TEST(Pointwise, SixteenBitFloatsAreComputedInF32) {
   }
 }
 
-class DrawnChains : public testing::TestWithParam<int> {};
+class DrawnChains : public ::testing::TestWithParam<int> {};
 
 TEST_P(DrawnChains, GiveTheSameResultsWhenFused) {
-  const Graph result = fused(DrawnChain(GetParam()).take());
+  const Graph result = pointwise_fused(DrawnChain(GetParam()).take());
   EXPECT_GT(count(result, Op::Pointwise) + count(result, Op::PointwiseAssign), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DrawnChains, testing::Range(0, 60));
+INSTANTIATE_TEST_SUITE_P(All, DrawnChains, ::testing::Range(0, 60));
 
 }  // namespace
 }  // namespace lockstep

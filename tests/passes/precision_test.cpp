@@ -76,8 +76,8 @@ Graph training_step() {
   return graph;
 }
 
-class InBothTypes : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(Types, InBothTypes, testing::Values(DType::F16, DType::BF16),
+class InBothTypes : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, InBothTypes, ::testing::Values(DType::F16, DType::BF16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST_P(InBothTypes, OnlyProductsAndActivationsHaveSixteenBits) {

@@ -36,7 +36,7 @@ Graph optimized(Graph graph, bool offers) {
   return graph;
 }
 
-std::vector<const Node*> all(const Graph& graph, Op op) {
+std::vector<const Node*> nodes_of(const Graph& graph, Op op) {
   std::vector<const Node*> nodes;
   for (const Node& node : graph.nodes()) {
     if (node.op == op) nodes.push_back(&node);
@@ -56,7 +56,7 @@ Normed norm_of_conv(Graph& graph, Value x, const std::string& name = "") {
   return {batch_norm(conv2d(x, w), gamma, beta), {x, w, gamma, beta}};
 }
 
-void give_gradients(Graph& graph, Value y, const std::vector<Value>& targets) {
+void ask_for_gradients(Graph& graph, Value y, const std::vector<Value>& targets) {
   const std::vector<Value> grads = gradients(reduce_sum(full_precision(y)), targets);
   for (std::size_t i = 0; i < grads.size(); ++i) graph.output(fmt::format("d{}", i), grads[i]);
 }
@@ -69,7 +69,7 @@ Graph block(bool residual) {
   const BatchNormResult& norm = normed.norm;
   const Value y = relu(residual ? norm.y + x : norm.y);
   graph.output("y", y);
-  give_gradients(graph, y, normed.targets);
+  ask_for_gradients(graph, y, normed.targets);
   return graph;
 }
 
@@ -119,13 +119,13 @@ Graph projected_block() {
   for (const Value& value : {y, main.mean, shortcut.mean, shortcut.variance}) {
     graph.output(fmt::format("y{}", value.id()), value);
   }
-  give_gradients(graph, y, targets);
+  ask_for_gradients(graph, y, targets);
   return graph;
 }
 
 TEST(Fuse, TwoAddedNormsBecomeOneIfOffered) {
   const Graph graph = optimized(projected_block(), true);
-  const auto convs = all(graph, Op::Conv2D);
+  const auto convs = nodes_of(graph, Op::Conv2D);
   const Node& norm = only(graph, Op::BatchNorm);
   const Node& grad = only(graph, Op::BatchNormGrad);
   ASSERT_EQ(convs.size(), 2u);
@@ -138,8 +138,8 @@ TEST(Fuse, TwoAddedNormsBecomeOneIfOffered) {
   EXPECT_EQ(grad.inputs[6], norm.inputs[3]);
   EXPECT_EQ(grad.inputs[7], norm.outputs[3]);
   EXPECT_EQ(grad.outputs.size(), 6u);
-  EXPECT_TRUE(all(graph, Op::ActivationGrad).empty());
-  EXPECT_EQ(all(optimized(projected_block(), false), Op::BatchNorm).size(), 2u);
+  EXPECT_TRUE(nodes_of(graph, Op::ActivationGrad).empty());
+  EXPECT_EQ(nodes_of(optimized(projected_block(), false), Op::BatchNorm).size(), 2u);
 }
 
 // max_pool(relu(norm(conv(x)))) with its gradients, where y's has two summands; if `seen`, the
@@ -156,7 +156,7 @@ Graph pooled_block(bool seen) {
   graph.output("y", y);
   graph.output("mean", norm.mean);
   if (seen) graph.output("image", image);
-  give_gradients(graph, y, normed.targets);
+  ask_for_gradients(graph, y, normed.targets);
   return graph;
 }
 
@@ -182,7 +182,7 @@ TEST(Fuse, NormReluAndMaxPoolBecomeOneIfOffered) {
   EXPECT_EQ(grad.inputs[7], norm.outputs[4]);
   EXPECT_EQ(graph.type(grad.outputs[0]), graph.type(conv.outputs[0]));
   for (const Op gone : {Op::Activation, Op::ActivationGrad, Op::MaxPool, Op::MaxPoolGrad}) {
-    EXPECT_TRUE(all(graph, gone).empty());
+    EXPECT_TRUE(nodes_of(graph, gone).empty());
   }
 }
 
@@ -191,15 +191,15 @@ TEST(Fuse, AnImageWithAnotherReaderIsPooledSeparately) {
   EXPECT_FALSE(only(graph, Op::BatchNorm).attrs.has("pool"));
   EXPECT_FALSE(only(graph, Op::BatchNormGrad).attrs.has("pool"));
   EXPECT_EQ(graph.producer(graph.output_id("image")).op, Op::BatchNorm);
-  EXPECT_EQ(all(graph, Op::MaxPool).size(), 1u);
-  EXPECT_EQ(all(graph, Op::MaxPoolGrad).size(), 1u);
+  EXPECT_EQ(nodes_of(graph, Op::MaxPool).size(), 1u);
+  EXPECT_EQ(nodes_of(graph, Op::MaxPoolGrad).size(), 1u);
 }
 
 TEST(Fuse, PoolingIsNotFusedIfTheKernelDoesNotOfferIt) {
   const Graph graph = optimized(pooled_block(false), false);
   EXPECT_FALSE(only(graph, Op::BatchNorm).attrs.has("pool"));
-  EXPECT_EQ(all(graph, Op::MaxPool).size(), 1u);
-  EXPECT_EQ(all(graph, Op::MaxPoolGrad).size(), 1u);
+  EXPECT_EQ(nodes_of(graph, Op::MaxPool).size(), 1u);
+  EXPECT_EQ(nodes_of(graph, Op::MaxPoolGrad).size(), 1u);
 }
 
 TEST(ReuseStatistics, NothingIsReusedUnlessItIsOffered) {
@@ -226,7 +226,7 @@ TEST(FuseCasts, CastsOfVariablesAndCastsWithTheSameReaderBecomeOneEach) {
   Graph graph = weighted();
   FuseCasts(Generous(true)).run(graph);
   verify(graph);
-  const auto casts = all(graph, Op::Cast);
+  const auto casts = nodes_of(graph, Op::Cast);
   ASSERT_EQ(casts.size(), 2u);
   for (const Node* cast : casts) {
     EXPECT_EQ(cast->inputs.size(), 2u);
@@ -239,7 +239,7 @@ TEST(FuseCasts, CastsOfVariablesAndCastsWithTheSameReaderBecomeOneEach) {
 TEST(FuseCasts, NothingIsFusedIfTheBackendTakesNoLists) {
   Graph graph = weighted();
   FuseCasts(Generous(false)).run(graph);
-  EXPECT_EQ(all(graph, Op::Cast).size(), 4u);
+  EXPECT_EQ(nodes_of(graph, Op::Cast).size(), 4u);
 }
 
 // relu(x w + b) v, with its gradients; if `read`, the gradient before the mask has another reader.
@@ -262,7 +262,7 @@ Graph two_layers(DType dtype = DType::F32, const char* kind = "relu", bool read 
 TEST(ReuseStatistics, AProductWithReluGivesItsGradientTheMask) {
   const Graph graph = optimized(two_layers(DType::F16), true);
   EXPECT_EQ(count(graph, Op::ActivationGrad), 0) << print(graph);
-  const auto products = all(graph, Op::MatMul);
+  const auto products = nodes_of(graph, Op::MatMul);
   const auto gives =
       std::ranges::find_if(products, [](auto* node) { return node->attrs.has("bits"); });
   const auto takes =

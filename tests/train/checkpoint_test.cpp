@@ -8,7 +8,7 @@
 namespace lockstep::testing {
 namespace {
 
-Sequential compiled_model(std::uint64_t seed = 3) {
+Sequential checkpoint_model(std::uint64_t seed = 3) {
   Sequential model = make_dropout_model();
   model.compile(with_adam(seed));
   return model;
@@ -24,16 +24,16 @@ TEST_P(ResumeAfter, ContinuesBitForBitAsIfNeverStopped) {
   const Dataset batches = shuffled_batches(data);
   const Dataset validation = Dataset::from_tensor_slices({data.x, data.y}).batch(32);
 
-  Sequential straight = compiled_model();
+  Sequential straight = checkpoint_model();
   const History whole = straight.fit(batches, {.epochs = 3, .validation_data = validation});
 
-  Sequential stopped = compiled_model();
+  Sequential stopped = checkpoint_model();
   stopped.fit(
       batches,
       {.epochs = 3, .validation_data = validation, .callbacks = {save_and_stop(GetParam(), file)}});
   EXPECT_EQ(stopped.step(), GetParam());
 
-  Sequential resumed = compiled_model();
+  Sequential resumed = checkpoint_model();
   const History rest =
       resumed.fit(batches, {.epochs = 3, .validation_data = validation, .resume = file});
   EXPECT_TRUE(same_weights(straight, resumed));
@@ -53,11 +53,11 @@ TEST(Checkpoint, OneWrittenAtTheEndOfAnEpochContinuesWithTheNext) {
   const TemporaryFolder folder;
   const Problem data = make_problem(64);
   const Dataset batches = shuffled_batches(data);
-  Sequential straight = compiled_model();
+  Sequential straight = checkpoint_model();
   straight.fit(batches,
                {.epochs = 3,
                 .callbacks = {ModelCheckpoint({.path = folder.path() + "/{epoch}.safetensors"})}});
-  Sequential resumed = compiled_model();
+  Sequential resumed = checkpoint_model();
   const History history = resumed.fit(batches, {.epochs = 3, .resume = folder / "2.safetensors"});
   ASSERT_EQ(history.epochs.size(), 1u);
   EXPECT_EQ(history.epochs[0].epoch, 2);
@@ -68,13 +68,13 @@ TEST(Checkpoint, StepsPerEpochResumesInsideThePassThroughTheData) {
   const TemporaryFolder folder;
   const Problem data = make_problem(100);
   const Dataset batches = shuffled_batches(data);
-  Sequential straight = compiled_model();
+  Sequential straight = checkpoint_model();
   straight.fit(batches,
                {.epochs = 4,
                 .steps_per_epoch = 5,
                 .callbacks = {ModelCheckpoint({.path = folder.path() + "/{epoch}.safetensors"})}});
   for (const char* name : {"1.safetensors", "2.safetensors", "3.safetensors"}) {
-    Sequential resumed = compiled_model();
+    Sequential resumed = checkpoint_model();
     resumed.fit(batches, {.epochs = 4, .steps_per_epoch = 5, .resume = folder / name});
     EXPECT_TRUE(same_weights(straight, resumed)) << name;
   }
@@ -88,12 +88,12 @@ TEST(Checkpoint, CallbacksContinueWithTheirState) {
   const auto plateau = [] {
     return ReduceLROnPlateau({.monitor = "loss", .factor = 0.5, .patience = 2, .min_delta = 100});
   };
-  Sequential straight = compiled_model();
+  Sequential straight = checkpoint_model();
   const History whole = straight.fit(
       batches, {.epochs = 6,
                 .callbacks = {plateau(),
                               ModelCheckpoint({.path = folder.path() + "/{epoch}.safetensors"})}});
-  Sequential resumed = compiled_model();
+  Sequential resumed = checkpoint_model();
   const History rest = resumed.fit(
       batches, {.epochs = 6,
                 .callbacks = {plateau(), ModelCheckpoint({.path = folder.path() + "/again"})},
@@ -107,10 +107,10 @@ TEST(Checkpoint, SaveAndLoadKeepWeightsOptimizerAndStep) {
   const TemporaryFolder folder;
   const Problem data = make_problem(64);
   const Dataset batches = Dataset::from_tensor_slices({data.x, data.y}).batch(16);
-  Sequential saved = compiled_model();
+  Sequential saved = checkpoint_model();
   saved.fit(batches);
   saved.save(folder / "model");
-  Sequential loaded = compiled_model(/*seed=*/3);
+  Sequential loaded = checkpoint_model(/*seed=*/3);
   loaded.build({kFeatures});
   loaded.load(folder / "model");
   EXPECT_TRUE(same_weights(saved, loaded));
@@ -123,7 +123,7 @@ TEST(Checkpoint, SaveAndLoadKeepWeightsOptimizerAndStep) {
 TEST(Checkpoint, LoadingOneFromTheMiddleOfAnEpochDoesNotNeedItsMetrics) {
   const TemporaryFolder folder;
   const Problem data = make_problem(64);
-  Sequential saved = compiled_model();
+  Sequential saved = checkpoint_model();
   saved.fit(shuffled_batches(data), {.callbacks = {save_and_stop(2, folder / "file")}});
   Sequential loaded = make_dropout_model();
   CompileOptions options = with_adam();
@@ -141,7 +141,7 @@ TEST(Checkpoint, LoadingOneFromTheMiddleOfAnEpochDoesNotNeedItsMetrics) {
 TEST(Checkpoint, WeightsLoadIntoAnUncompiledModel) {
   const TemporaryFolder folder;
   const Problem data = make_problem(32);
-  Sequential saved = compiled_model();
+  Sequential saved = checkpoint_model();
   saved.fit(data.x, data.y);
   saved.save_weights(folder / "weights.safetensors");
   saved.save(folder / "all.safetensors");
@@ -203,7 +203,7 @@ TEST(Checkpoint, SkipMismatchLoadsTheRest) {
 
 TEST(Checkpoint, TruncatedAndForeignFilesAreDataErrorsAndChangeNothing) {
   const TemporaryFolder folder;
-  Sequential model = compiled_model();
+  Sequential model = checkpoint_model();
   model.build({kFeatures});
   model.save(folder / "whole");
   const std::vector<Tensor> before = model.weights();
@@ -231,7 +231,7 @@ TEST(Checkpoint, TruncatedAndForeignFilesAreDataErrorsAndChangeNothing) {
 TEST(Checkpoint, ResumingNeedsOneWrittenByFit) {
   const TemporaryFolder folder;
   const Problem data = make_problem(32);
-  Sequential model = compiled_model();
+  Sequential model = checkpoint_model();
   model.build({kFeatures});
   model.save(folder / "outside");
   const std::string message = message_of<UsageError>(
@@ -242,9 +242,9 @@ TEST(Checkpoint, ResumingNeedsOneWrittenByFit) {
 TEST(Checkpoint, ResumingWithAnotherSeedIsRefusedAndChangesNothing) {
   const TemporaryFolder folder;
   const Problem data = make_problem(32);
-  Sequential first = compiled_model(/*seed=*/3);
+  Sequential first = checkpoint_model(/*seed=*/3);
   first.fit(data.x, data.y, {.callbacks = {ModelCheckpoint({.path = (folder / "file").string()})}});
-  Sequential second = compiled_model(/*seed=*/4);
+  Sequential second = checkpoint_model(/*seed=*/4);
   second.build({kFeatures});
   const std::vector<Tensor> before = second.weights();
   const std::string message = message_of<UsageError>(

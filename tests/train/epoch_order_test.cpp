@@ -53,7 +53,7 @@ struct Training {
 };
 
 // A model with a learning rate that makes the validation loss go up and down.
-Sequential compiled_model() {
+Sequential small_model() {
   Sequential model = make_dropout_model();
   CompileOptions options = with_adam();
   options.optimizer = Adam({.learning_rate = 0.3});
@@ -71,7 +71,7 @@ TEST_P(StoppedAround, AValidationTheRunContinuesUnchanged) {
   const Problem rest = make_problem(60, 9);
   const Dataset validation = Dataset::from_tensor_slices({rest.x, rest.y}).batch(16);
   Training straight(folder / "straight");
-  Sequential expected = compiled_model();
+  Sequential expected = small_model();
   const History whole = expected.fit(batches, straight.options(validation, false));
   ASSERT_GE(whole.epochs.size(), 3u);
 
@@ -88,7 +88,7 @@ TEST_P(StoppedAround, AValidationTheRunContinuesUnchanged) {
       if (killed) throw Killed();
       return true;
     };
-    Sequential stopped = compiled_model();
+    Sequential stopped = small_model();
     if (killed) {
       EXPECT_THROW(stopped.fit(batches, options), Killed);
     } else {
@@ -96,7 +96,7 @@ TEST_P(StoppedAround, AValidationTheRunContinuesUnchanged) {
     }
     EXPECT_EQ(run.ends[1], 0);
     run.on_epoch_trained = {};
-    Sequential resumed = compiled_model();
+    Sequential resumed = small_model();
     const History rest_of = resumed.fit(batches, run.options(validation, true));
     EXPECT_TRUE(same_weights(expected, resumed)) << killed;
     EXPECT_EQ(run.log(), straight.log()) << killed;
@@ -117,16 +117,16 @@ TEST(EpochOrder, ABadLabelDeepInTheValidationDataLosesNoEpoch) {
   const Dataset good = Dataset::from_tensor_slices({bad.x.clone(), bad.y.clone()}).batch(16);
   bad.y.values<std::int32_t>()[50] = 77;
   Training run(folder / "run");
-  Sequential model = compiled_model();
+  Sequential model = small_model();
   const std::string message = message_of<DataError>([&] {
     model.fit(batches, run.options(Dataset::from_tensor_slices({bad.x, bad.y}).batch(16), false));
   });
   EXPECT_NE(message.find("[validation] batch 3"), std::string::npos) << message;
   ASSERT_TRUE(std::filesystem::exists(folder / "run" / "model"));
-  Sequential expected = compiled_model();
+  Sequential expected = small_model();
   Training straight(folder / "straight");
   expected.fit(batches, straight.options(good, false));
-  Sequential resumed = compiled_model();
+  Sequential resumed = small_model();
   resumed.fit(batches, run.options(good, true));
   EXPECT_TRUE(same_weights(expected, resumed));
 }
@@ -134,7 +134,7 @@ TEST(EpochOrder, ABadLabelDeepInTheValidationDataLosesNoEpoch) {
 TEST(EpochOrder, UnusableValidationDataIsRefusedBeforeTheFirstStep) {
   const Dataset batches = shuffled_batches(make_problem(64));
   const auto refused = [&](Tensor x, Tensor y) {
-    Sequential model = compiled_model();
+    Sequential model = small_model();
     const Dataset bad = Dataset::from_tensor_slices({std::move(x), std::move(y)}).batch(8);
     const std::string message =
         message_of<Error>([&] { model.fit(batches, {.validation_data = bad}); });
@@ -157,11 +157,11 @@ TEST(EpochOrder, AStopInTheMiddleOfAnEpochIsSavedAndResumed) {
   const Dataset batches = shuffled_batches(make_problem(100));  // 7 steps per epoch
   const Dataset validation = shuffled_batches(make_problem(40, 9));
   Training straight(folder / "straight");
-  Sequential expected = compiled_model();
+  Sequential expected = small_model();
   expected.fit(batches, straight.options(validation, false));
   for (const bool interrupted : {false, true}) {
     Training run(folder / (interrupted ? "interrupted" : "stopped"));
-    Sequential stopped = compiled_model();
+    Sequential stopped = small_model();
     FitOptions options = run.options(validation, false);
     if (interrupted) {
       options.interrupted = [&] { return stopped.step() == 10; };
@@ -174,7 +174,7 @@ TEST(EpochOrder, AStopInTheMiddleOfAnEpochIsSavedAndResumed) {
     const History history = stopped.fit(batches, options);
     EXPECT_EQ(history.interrupted, interrupted);
     EXPECT_EQ(history.epochs.back().logs.has("val_loss"), !interrupted);
-    Sequential resumed = compiled_model();
+    Sequential resumed = small_model();
     resumed.fit(batches, run.options(validation, true));
     EXPECT_TRUE(same_weights(expected, resumed)) << interrupted;
     EXPECT_EQ(run.log(), straight.log()) << interrupted;
@@ -191,17 +191,17 @@ TEST(EpochOrder, WithStepsPerEpochAnInterruptedValidationContinuesToo) {
     return options;
   };
   Training straight(folder / "straight");
-  Sequential expected = compiled_model();
+  Sequential expected = small_model();
   expected.fit(batches, options(straight, false));
   Training run(folder / "run");
   bool now = false;
   run.on_epoch_trained = [&](Model&, std::int64_t epoch, const Logs&) { now = epoch == 1; };
   FitOptions interrupted = options(run, false);
   interrupted.interrupted = [&] { return now; };
-  Sequential stopped = compiled_model();
+  Sequential stopped = small_model();
   stopped.fit(batches, interrupted);
   run.on_epoch_trained = {};
-  Sequential resumed = compiled_model();
+  Sequential resumed = small_model();
   resumed.fit(batches, options(run, true));
   EXPECT_TRUE(same_weights(expected, resumed));
   EXPECT_EQ(run.log(), straight.log());

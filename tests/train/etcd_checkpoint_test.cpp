@@ -7,30 +7,13 @@
 #include "cluster/etcd.h"
 #include "lockstep/train/model_impl.h"
 #include "lockstep/train/strategy_impl.h"
+#include "train/member_strategy.h"
 #include "train/problem.h"
 
 namespace lockstep::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A strategy of one worker that is a member.
-struct MemberStrategy : Strategy {
-  explicit MemberStrategy(EtcdMembership& member)
-      : Strategy({.world = std::make_shared<World>(WorldOptions{
-                      .devices = {"cpu:0"},
-                      .membership =
-                          std::shared_ptr<Membership>(std::shared_ptr<Membership>(), &member)})}) {}
-};
-
-Sequential model_of_member(EtcdMembership& member) {
-  Sequential model = make_model();
-  CompileOptions options = with_adam();
-  options.strategy = MemberStrategy(member);
-  model.compile(options);
-  model.build({kFeatures});
-  return model;
-}
 
 class EtcdCheckpoint : public ::testing::Test {
  protected:

@@ -77,6 +77,17 @@ TEST(OverProcesses, WorkersThatReadTheirOwnFilesVisitEverySampleOnceAndGoOnAsOne
   unsetenv("LOCKSTEP_TEST_FOLDER");
 }
 
+TEST(OverProcesses, AccumulatingGivesWhatItGivesInOne) {
+  expect_success(
+      "Accumulate.ReplicasAndUnevenPiecesGiveTheLossesOfOne"
+      ":Accumulate.TwoReplicasWithTwoMicroBatchesEqualFourReplicas"
+      ":Accumulate.WithBatchNormMicroBatchesEqualReplicasOnTheSamePieces"
+      ":Accumulate.WithSynchronisedBatchNormReplicasChangeNothing"
+      ":Accumulate.AnOverflowInOneMicroBatchSkipsTheWholeUpdateOnce"
+      ":Accumulator.AnyMicroBatchesEqualTheWholeBatchOnAnyNumberOfReplicas",
+      2);
+}
+
 TEST(OverProcesses, EvaluateAndPredictReadOnlyTheRowsOfEachWorker) {
   expect_success("Workers.EvaluateAndPredictReadOnlyTheirRows", 2);
   expect_success("Workers.EvaluateAndPredictReadOnlyTheirRows", 3);
@@ -133,6 +144,20 @@ TEST(OverProcesses, WorkersWithOtherInstructionSetsAgree) {
 
 TEST(OverProcesses, VariablesInSlicesAreTheSameOverProcesses) {
   expect_success("ShardedVariable.*", 2);
+}
+
+TEST(OverProcesses, ShardedStateGivesTheBitsOfReplicas) {
+  // Not those that save files: each worker has a temporary folder of its own, and the chief writes.
+  expect_success(
+      "Sharded.TrainingGives*/1:Sharded.NormsAgree*/2:Sharded.Mixed*/1:Sharded.TinyModels*/1"
+      ":Sharded.Loops*/1:Sharded.TheNoise*/1:ShardedAgain.*",
+      2);
+}
+
+TEST(OverGloo, ShardedStateGivesTheBitsOfReplicas) {
+  if (!has_gloo()) GTEST_SKIP() << "this build has no Gloo";
+  expect_success("Sharded.TrainingGives*/1:Sharded.NormsAgree*/2:Sharded.Mixed*/1", 2, {},
+                 Over::Gloo);
 }
 
 TEST(OverProcesses, WorkersThatCannotAgreeAreTold) {

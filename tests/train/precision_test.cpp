@@ -22,7 +22,7 @@ CompileOptions in_precision(const std::string& precision, LossScaleOptions loss_
 // A scale that overflows f16 for some steps, and again whenever it has grown.
 constexpr LossScaleOptions kWild{.initial = 4294967296.0, .growth_steps = 3};
 
-Sequential make_lenet() {
+Sequential precision_lenet() {
   return Sequential(
       {Conv2D({.filters = 6, .kernel_size = 5, .padding = "same", .activation = "relu"}),
        MaxPooling2D(), Conv2D({.filters = 16, .kernel_size = 3, .activation = "relu"}),
@@ -97,7 +97,7 @@ TEST_P(InMixedPrecision, AnMlpTrainsAsInF32) {
 
 TEST_P(InMixedPrecision, LeNetTrainsAsInF32) {
   const Samples data = make_samples(96);
-  expect_close_to_f32([] { return make_lenet(); },
+  expect_close_to_f32([] { return precision_lenet(); },
                       Dataset::from_tensor_slices({data.x, data.y}).batch(24), 5,
                       /*products=*/4);
 }
@@ -129,7 +129,7 @@ TEST_P(InMixedPrecision, ThePlanUsesSixteenBitsAndVariablesPredictionsAndLossesF
 // Values kept from the forward to the backward pass take half the memory.
 TEST_P(InMixedPrecision, ActivationsTakeLessMemory) {
   const auto largest_value = [](const std::string& precision) {
-    Sequential model = make_lenet();
+    Sequential model = precision_lenet();
     model.compile(in_precision(precision));
     const Plan& plan = model.training_plan({{DType::F32, {64, 12, 12, 1}}}, {DType::I32, {64}});
     std::size_t most = 0;  // of pooled values: f32 never stores the convolutions' results
@@ -234,7 +234,7 @@ TEST(LossScaling, ReplicasDecideAlikeAndLikeOne) {
   const auto run = [&](int replicas, std::vector<double>& losses) {
     CompileOptions options = in_precision("mixed_float16", {.initial = 256, .growth_steps = 4});
     if (replicas > 1) options.strategy = mirrored(replicas);
-    Sequential model = make_lenet();
+    Sequential model = precision_lenet();
     model.compile(options);
     LossesOf log;
     const History history = model.fit(batches, {.epochs = 4, .callbacks = {log.callback()}});

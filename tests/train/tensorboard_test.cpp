@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <map>
 
 #include "lockstep/base/crc32c.h"
 #include "lockstep/train/event.pb.h"
@@ -40,6 +42,63 @@ std::filesystem::path only_file(const std::filesystem::path& folder) {
   EXPECT_EQ(files.size(), 1u);
   EXPECT_NE(files.at(0).string().find("tfevents"), std::string::npos);
   return files.at(0);
+}
+
+TEST(TensorBoard, HoldsTheNoiseScaleWithItsLimits) {
+  const TemporaryFolder folder;
+  const Problem data = make_problem(64);
+  Sequential model = make_model();
+  model.compile(with_adam());
+  const History history = model.fit(data.x, data.y,
+                                    {.epochs = 2,
+                                     .callbacks = {TensorBoard({.log_dir = folder / "logs"})},
+                                     .noise_scale_every = 1,
+                                     .batch_size = 8});
+  std::map<std::string, float> last;
+  for (const events::Event& event : read_events(only_file(folder / "logs/train"))) {
+    for (const auto& value : event.summary().value()) last[value.tag()] = value.simple_value();
+  }
+  ASSERT_TRUE(std::isfinite(history.noise_scale->high));
+  EXPECT_FLOAT_EQ(last.at("epoch_noise_scale"), static_cast<float>(history.noise_scale->value));
+  EXPECT_FLOAT_EQ(last.at("epoch_noise_scale_low"), static_cast<float>(history.noise_scale->low));
+  EXPECT_FLOAT_EQ(last.at("epoch_noise_scale_high"), static_cast<float>(history.noise_scale->high));
+}
+
+TEST(TensorBoard, HoldsWhereTheTimeOfEachEpochWentAndTheMemory) {
+  const TemporaryFolder folder;
+  const Problem data = make_problem(64);
+  Sequential model = make_model();
+  CompileOptions options = with_adam();
+  options.strategy = MirroredStrategy({.devices = {"cpu:0", "cpu:1"}});
+  model.compile(options);
+  const History history = model.fit(data.x, data.y,
+                                    {.epochs = 3,
+                                     .callbacks = {TensorBoard({.log_dir = folder / "logs"})},
+                                     .batch_size = 8,
+                                     .validation_split = 0.25});
+  std::map<std::int64_t, std::map<std::string, float>> epochs;
+  for (const events::Event& event : read_events(only_file(folder / "logs/train"))) {
+    for (const auto& value : event.summary().value()) {
+      epochs[event.step()][value.tag()] = value.simple_value();
+    }
+  }
+  ASSERT_EQ(epochs.size(), 3u);
+  for (const auto& [epoch, tags] : epochs) {
+    SCOPED_TRACE(epoch);
+    double parts = 0;
+    for (const auto& [name, share] : parts_of({})) {
+      const double part = tags.at(std::string("epoch_time/") + name);
+      EXPECT_GE(part, -1e-3) << name;
+      parts += part;
+    }
+    EXPECT_NEAR(parts, 1, 1e-4);
+    EXPECT_NEAR(tags.at("epoch_speed_up"), 2 * tags.at("epoch_time/compute"), 1e-5);
+    EXPECT_EQ(tags.at("epoch_replicas"), 2);
+    EXPECT_EQ(tags.at("epoch_memory_bytes"), static_cast<float>(history.peak_bytes));
+    EXPECT_GT(tags.at("epoch_samples_per_s"), 0);
+  }
+  // Planning is over after the first epoch.
+  EXPECT_GT(epochs[0].at("epoch_time/start"), epochs[2].at("epoch_time/start"));
 }
 
 TEST(TensorBoard, EventFilesHoldTheLogsOfEveryEpoch) {

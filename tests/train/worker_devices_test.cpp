@@ -83,6 +83,18 @@ TEST(WorkerGpus, FewerThanWorkersAreRefusedOnAllOrShared) {
   EXPECT_EQ(own_gpus({{"a", "b"}, {"a", "b"}, {"a", "b"}}, 2, true), (std::vector<int>{0}));
 }
 
+TEST(WorkerGpus, CarryAsManyReplicasAsAWorkerAsksForOrOneEach) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(devices_of_replicas({2, 3, 4}, 0, 1), (Names{"cuda:2", "cuda:3", "cuda:4"}));
+  EXPECT_EQ(devices_of_replicas({2, 3, 4}, 2, 1), (Names{"cuda:2", "cuda:3"}));
+  EXPECT_EQ(devices_of_replicas({}, 0, 1), (Names{"cpu:0"}));
+  EXPECT_EQ(devices_of_replicas({}, 2, 1), (Names{"cpu:0", "cpu:1"}));
+  const std::string what = message_of<UsageError>([] { devices_of_replicas({2}, 2, 1); });
+  EXPECT_NE(what.find("worker 1 is to have 2 replicas, but its share of its host's GPUs is 1"),
+            std::string::npos)
+      << what;
+}
+
 TEST(WorkerGpus, AreNoneWhereNoneAreSeen) {
   EXPECT_EQ(own_gpus({{}, {"a"}, {}}, 0, false), std::vector<int>{});
 }

@@ -1,5 +1,5 @@
 // The inside of ControlClient: client_join.cpp connects and joins, control_client.cpp calls the
-// server, client_threads.cpp sends heartbeats and calls the failure callback.
+// server, client_threads.cpp sends heartbeats.
 #pragma once
 
 #include <condition_variable>
@@ -9,9 +9,10 @@
 #include <optional>
 #include <thread>
 
-#include "lockstep/cluster/control/address.h"
 #include "lockstep/cluster/control/control_client.h"
 #include "lockstep/cluster/control/control_stream.h"
+#include "lockstep/cluster/control/reach.h"
+#include "lockstep/cluster/failure_caller.h"
 
 namespace lockstep {
 
@@ -29,7 +30,7 @@ class ControlClient::Impl final : public Store {
   void rejoin(std::chrono::milliseconds timeout);
   void leave();
   void admit();
-  void on_failure(std::function<void(const Failure&)> f);
+  void on_failure(std::function<void(const Failure&)> f) { caller_.set(std::move(f)); }
   void report_failure(const Failure& failure);
   void announce(const std::string& activity);
   void progress(std::uint64_t step, bool waiting);
@@ -74,10 +75,9 @@ class ControlClient::Impl final : public Store {
 
   void beat_loop();
   void beat(Time now);
-  void notify_loop();
 
   const ControlClientOptions options_;
-  Endpoint endpoint_;
+  Address server_;
   std::string server_host_;  // in digits
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
@@ -104,12 +104,9 @@ class ControlClient::Impl final : public Store {
   std::function<WorkerProgress()> ask_;  // called with the mutex held
 
   std::optional<Failure> failure_;
-  std::function<void(const Failure&)> callback_;
-  bool told_ = false;
-  bool telling_ = false;
+  FailureCaller caller_;
 
   std::thread beat_thread_;
-  std::thread notify_thread_;
 };
 
 }  // namespace lockstep

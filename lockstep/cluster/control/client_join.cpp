@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kMaxPause(500);
 constexpr std::chrono::milliseconds kMinHeartbeatTimeout(10);
 
 std::shared_ptr<grpc::Channel> make_channel(const ControlClientOptions& options,
-                                            const Endpoint& endpoint, const std::string& target) {
+                                            const Address& server, const std::string& target) {
   grpc::ChannelArguments arguments;
   // A connection of its own, which no proxy of the environment diverts.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -29,16 +29,15 @@ std::shared_ptr<grpc::Channel> make_channel(const ControlClientOptions& options,
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxControlMessage));
   // The certificate is for the name that the user knows, not for its digits.
-  if (uses_tls(options.tls)) arguments.SetSslTargetNameOverride(endpoint.host);
+  if (uses_tls(options.tls)) arguments.SetSslTargetNameOverride(server.host);
   return grpc::CreateCustomChannel(target, channel_credentials(options.tls), arguments);
 }
 
 }  // namespace
 
 ControlClient::Impl::Impl(ControlClientOptions options)
-    : options_(std::move(options)), endpoint_(parse_endpoint(options_.address)) {
-  require(endpoint_.first_port == endpoint_.last_port && endpoint_.first_port > 0,
-          "[control client] \"{}\": a worker needs the server's one port", options_.address);
+    : options_(std::move(options)),
+      server_(parse_address(options_.address, "[control client] the server's address")) {
   require(options_.worker >= -1 && options_.workers >= 0,
           "[control client] worker {} of {} cannot be", options_.worker, options_.workers);
   silence_grpc();
@@ -48,7 +47,6 @@ ControlClient::Impl::Impl(ControlClientOptions options)
   hello_.set_workers(static_cast<std::uint32_t>(options_.workers));
   hello_.set_identity(options_.identity.empty() ? default_identity() : options_.identity);
   beat_thread_ = std::thread([this] { beat_loop(); });
-  notify_thread_ = std::thread([this] { notify_loop(); });
   try {
     join();
   } catch (...) {
@@ -59,7 +57,6 @@ ControlClient::Impl::Impl(ControlClientOptions options)
     }
     changed_.notify_all();
     beat_thread_.join();
-    notify_thread_.join();
     close_stream();
     throw;
   }
@@ -73,7 +70,7 @@ ControlClient::Impl::~Impl() {
   }
   changed_.notify_all();
   beat_thread_.join();
-  notify_thread_.join();
+  caller_.stop();
   close_stream();
 }
 
@@ -83,7 +80,7 @@ void ControlClient::Impl::join() {
   std::string last = "no attempt was made";
   for (std::chrono::milliseconds pause(20);; pause = std::min(2 * pause, kMaxPause)) {
     try {
-      const Reached reached = reach(endpoint_, deadline);
+      const Reached reached = reach(server_, deadline);
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
       open_stream(reached, std::max(left, std::chrono::milliseconds(1)));
@@ -113,10 +110,10 @@ void ControlClient::Impl::fail_to_join(Time begin, const std::string& last) cons
 }
 
 void ControlClient::Impl::open_stream(const Reached& reached, std::chrono::milliseconds left) {
-  auto channel = make_channel(options_, endpoint_, reached.target);
+  auto channel = make_channel(options_, server_, reached.target);
   const std::lock_guard lock(mutex_);
   address = reached.local;
-  server_host_ = parse_endpoint(reached.target).host;
+  server_host_ = parse_address(reached.target, "the server's address").host;
   over_.reset();
   welcome_ = false;
   hello_.set_nonce(make_nonce());
@@ -239,9 +236,9 @@ void ControlClient::Impl::become_member(const control::Members& message) {
     members.push_back({.identity = shown(member.identity()), .address = shown(member.address())});
   }
   failure_.reset();
+  caller_.reset();
   newcomers = 0;
   goes_on = false;
-  told_ = false;
   step_ = 0;
   waiting_ = false;
 }
@@ -268,6 +265,7 @@ std::string ControlClient::Impl::place_of_server() const {
 void ControlClient::Impl::note_failure(const Failure& failure) {
   if (failure_) return;
   failure_ = failure;
+  caller_.tell(failure);
   changed_.notify_all();
 }
 

@@ -1,4 +1,4 @@
-// The two threads of a ControlClient: heartbeats, and the failure callback.
+// The heartbeats of a ControlClient, sent by a thread of their own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -94,32 +94,6 @@ void ControlClient::Impl::progress(std::uint64_t step, bool waiting) {
 void ControlClient::Impl::on_heartbeat(std::function<WorkerProgress()> f) {
   const std::lock_guard lock(mutex_);
   ask_ = std::move(f);
-}
-
-void ControlClient::Impl::notify_loop() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopping_ || (callback_ && failure_ && !told_); });
-    if (stopping_) return;
-    told_ = true;
-    telling_ = true;
-    const auto callback = callback_;
-    const Failure failure = *failure_;
-    lock.unlock();
-    callback(failure);
-    lock.lock();
-    telling_ = false;
-    changed_.notify_all();
-  }
-}
-
-void ControlClient::Impl::on_failure(std::function<void(const Failure&)> f) {
-  std::unique_lock lock(mutex_);
-  callback_ = std::move(f);
-  told_ = false;
-  changed_.notify_all();
-  if (std::this_thread::get_id() == notify_thread_.get_id()) return;
-  changed_.wait(lock, [&] { return !telling_; });
 }
 
 }  // namespace lockstep

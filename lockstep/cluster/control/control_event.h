@@ -23,6 +23,10 @@ enum class FailureCause {
   Reported,  // it has said so itself
 };
 
+// How often a job is tried again without a step beyond the last failure: what fails so often at the
+// same place would fail again.
+inline constexpr int kMostTries = 5;
+
 struct ControlEvent {
   ControlEventKind kind = ControlEventKind::Refused;
   int worker = -1;  // -1: none in particular

@@ -33,6 +33,7 @@ void ControlState::join(SessionId id, Session& session, Time now) {
                               session.hello.workers(), workers));
   }
   session.for_next = formed_;
+  if (!over_.empty()) return refuse(id, FailureKind::Comm, over_);
   if (!take_place(id, session)) return;
   event(ControlEventKind::Joined, name_of(session) + " has joined", session.worker);
   try_form(now);
@@ -152,8 +153,8 @@ void ControlState::lose(SessionId id, const std::string& note) {
          FailureCause::Ended);
     return;
   }
-  const bool goes_on =
-      had_place && !formed_ && generation_ > 1 && options_.on_failure != OnFailure::Stop;
+  const bool goes_on = had_place && !formed_ && generation_ > 1 && over_.empty() &&
+                       options_.on_failure != OnFailure::Stop;
   event(ControlEventKind::Lost, text, worker, FailureCause::None, goes_on);
   lost_while_forming(had_place);
 }
@@ -191,6 +192,7 @@ void ControlState::rejoin(SessionId id, Session& session, const control::Rejoin&
                     session.rejoin != 0 ? "already waiting for the one after" : "a member of",
                     session.generation));
   }
+  if (!over_.empty()) return reply_error(id, request.id(), "[rejoin] " + over_);
   session.rejoin = request.id();
   session.deadline = now + timeout_of(request.timeout());
   if (session.generation < generation_) {
@@ -219,6 +221,7 @@ void ControlState::begin_generation(const std::vector<int>& members, Time now) {
                    FailureCause::None, /*goes_on=*/true);
   }
   next_is_due_ = false;
+  over_.clear();
   ++generation_;
   formed_ = false;
   failure_.reset();

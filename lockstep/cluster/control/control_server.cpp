@@ -13,10 +13,10 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/cluster/control/address.h"
 #include "lockstep/cluster/control/control.grpc.pb.h"
 #include "lockstep/cluster/control/control_state.h"
 #include "lockstep/cluster/control/grpc_common.h"
+#include "lockstep/cluster/control/reach.h"
 
 namespace lockstep {
 namespace {
@@ -69,13 +69,13 @@ class ControlServer::Impl {
     return read(state_);
   }
   int port() const { return port_; }
-  std::string address() const { return endpoint_text(host_, port_); }
+  std::string address() const { return with_port(host_, port_); }
 
  private:
   class Stream;
   class Service;
 
-  void listen(const Endpoint& endpoint);
+  void listen(PortRange ports);
   void run();
   void received(Stream& stream, const std::string& bytes);
   void closed(Stream& stream);
@@ -187,8 +187,8 @@ class ControlServer::Impl::Service final
 
 ControlServer::Impl::Impl(ControlServerOptions options)
     : options_(std::move(options)), state_(state_options(options_)) {
-  const Endpoint endpoint = parse_endpoint(options_.address);
-  const BindAddress address = resolve_to_bind(endpoint.host);
+  const ListenAddress given = parse_listen_address(options_.address, "[control server]");
+  const BindAddress address = resolve_to_bind(given.host);
   require(
       address.loopback || !options_.secret.empty() || uses_tls(options_.tls),
       "[control server] {} is open to other machines: give the job a secret (LOCKSTEP_SECRET_FILE, "
@@ -197,19 +197,19 @@ ControlServer::Impl::Impl(ControlServerOptions options)
   host_ = address.host;
   silence_grpc();
   service_ = std::make_unique<Service>(*this);
-  listen(endpoint);
+  listen(given.ports);
   thread_ = std::thread([this] { run(); });
 }
 
-void ControlServer::Impl::listen(const Endpoint& endpoint) {
+void ControlServer::Impl::listen(PortRange ports) {
   const auto credentials = server_credentials(options_.tls);
-  for (int port = endpoint.first_port; port <= endpoint.last_port; ++port) {
+  for (int port = ports.low; port <= ports.high; ++port) {
     grpc::ServerBuilder builder;
     // Otherwise a second server would share the port with the first.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxControlMessage));
     builder.SetMaxMessageSize(static_cast<int>(kMaxControlMessage));
-    builder.AddListeningPort(endpoint_text(host_, port), credentials, &port_);
+    builder.AddListeningPort(with_port(host_, port), credentials, &port_);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     if (server_ && port_ > 0) return;
@@ -218,8 +218,7 @@ void ControlServer::Impl::listen(const Endpoint& endpoint) {
     service_ = std::make_unique<Service>(*this);
   }
   fail<UsageError>("[control server] cannot listen at {}: {} taken, or not of this machine",
-                   options_.address,
-                   endpoint.first_port == endpoint.last_port ? "the port is" : "its ports are");
+                   options_.address, ports.low == ports.high ? "the port is" : "its ports are");
 }
 
 ControlServer::Impl::~Impl() {

@@ -182,7 +182,6 @@ class ControlState {
   void watch_sessions(Time now);
   void watch_waits(Time now);
   void watch_progress(Time now);
-  void name_standstill(Time now);
   // What the worker at a place does, as far as it told: `; last in "saving"`.
   std::string activity_text(const Place& place) const;
 
@@ -194,6 +193,7 @@ class ControlState {
   std::vector<Place> places_;
   std::optional<Failure> failure_;
   bool next_is_due_ = false;       // after the failure
+  std::string over_;               // why the generation that is forming never will; empty: it may
   std::uint64_t furthest_ = 0;     // the last step that any worker has told of
   int failures_without_step_ = 0;  // since then
   std::map<std::string, std::string> values_;

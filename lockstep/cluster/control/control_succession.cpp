@@ -5,13 +5,6 @@
 #include "lockstep/cluster/control/control_state.h"
 
 namespace lockstep {
-namespace {
-
-// How often the job is tried again without a step beyond the last failure: what fails so often at
-// the same place would fail again.
-constexpr int kMostTries = 5;
-
-}  // namespace
 
 bool ControlState::may_go_on(const Failure& failure) {
   for (const auto& [id, session] : sessions_) {
@@ -38,20 +31,19 @@ void ControlState::lost_while_forming(bool had_place) {
 }
 
 // A member that leaves instead of rejoining has ended its part of the job, which is then over for
-// those who wait for it.
+// those who wait for it, and for those who come in place of others.
 void ControlState::left_while_forming(const std::string& who) {
   if (formed_ || generation_ == 1) return;
   if (options_.on_failure == OnFailure::Shrink) {
     next_is_due_ = true;
     return;
   }
+  over_ = who + ": the job is over";
   std::vector<SessionId> waiting;
   for (const auto& [id, session] : sessions_) {
     if (session.stage == Stage::Joined) waiting.push_back(id);
   }
-  for (const SessionId id : waiting) {
-    refuse(id, FailureKind::Comm, who + ": the job is over");
-  }
+  for (const SessionId id : waiting) refuse(id, FailureKind::Comm, over_);
 }
 
 // By place: the worker of the present generation that takes it, or -1 for a newcomer.

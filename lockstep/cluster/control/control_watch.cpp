@@ -2,21 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "lockstep/cluster/control/control_state.h"
+#include "lockstep/cluster/control/standstill.h"
 #include "lockstep/cluster/control/text.h"
-#include "lockstep/cluster/control/waiting_circle.h"
 
 namespace lockstep {
 namespace {
-
-// During these, others may wait for as long as it takes.
-bool may_take_long(const std::string& activity) {
-  constexpr std::array<std::string_view, 3> kLong = {"planning", "validating", "saving"};
-  return std::any_of(kLong.begin(), kLong.end(),
-                     [&](std::string_view each) { return activity.starts_with(each); });
-}
 
 constexpr std::uint32_t kMostWorkers = 1U << 20;
 
@@ -116,72 +108,30 @@ void ControlState::watch_waits(Time now) {
   }
 }
 
-// Names the workers that others wait for if, for longer than the limit, all of them have neither
-// made progress nor waited themselves.
 void ControlState::watch_progress(Time now) {
   if (!formed_ || failure_) return;
-  std::string stuck;
-  std::string waiting;
-  int first = -1;
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    const Place& place = places_[i];
-    const auto name = [&](std::string& list, const std::string& text) {
-      list += (list.empty() ? "" : ", ") + text;
-    };
+  std::vector<Standing> workers;
+  for (const Place& place : places_) {
+    Standing& worker = workers.emplace_back();
+    worker.name = place.name;
     if (place.session == 0) {
-      name(stuck, place.note);
-      if (first < 0) first = static_cast<int>(i);
+      worker.gone = place.note;
       continue;
     }
     const Session& session = sessions_.at(place.session);
-    const auto still = now - session.moved;
-    if (still <= options_.progress_timeout) return;
-    if (session.waiting) {
-      name(waiting, fmt::format("worker {}", i));
-    } else if (may_take_long(session.activity)) {
-      return;
-    } else {
-      name(stuck, fmt::format("{} has made no progress after step {} for {}{}", place.name,
-                              session.step, shown(still), activity_text(place)));
-      if (first < 0) first = static_cast<int>(i);
-    }
+    worker.address = shown(session.hello.address());
+    worker.progress = {.step = session.step,
+                       .waiting = session.waiting,
+                       .waiting_for = session.waiting_for,
+                       .messages = session.messages,
+                       .activity = session.activity};
+    worker.doing = activity_text(place);
+    worker.still = now - session.moved;
   }
-  if (stuck.empty()) return name_standstill(now);
-  if (waiting.empty()) return;
-  fail({.rank = first,
-        .kind = FailureKind::Comm,
-        .message = fmt::format("{}; waiting for it: {}", stuck, waiting)},
-       FailureCause::Stuck);
-}
-
-// All wait for one another and nothing has come from anybody for longer than the limit, although
-// all of them reach this server: a link between workers is down.
-void ControlState::name_standstill(Time now) {
-  std::vector<int> waits_for;
-  Time moved{};  // the last one
-  for (const Place& place : places_) {
-    const Session& session = sessions_.at(place.session);
-    waits_for.push_back(session.waiting_for);
-    moved = std::max(moved, session.moved);
-  }
-  const std::vector<int> circle = find_waiting_circle(waits_for);
-  if (circle.empty()) return;
-  const auto address = [&](int worker) {
-    const Place& place = places_[static_cast<std::size_t>(worker)];
-    return shown(sessions_.at(place.session).hello.address());
-  };
-  std::string text;
-  for (const int worker : circle) {
-    text += fmt::format("{} waits for worker {}, ", places_[static_cast<std::size_t>(worker)].name,
-                        waits_for[static_cast<std::size_t>(worker)]);
-  }
-  const int other = waits_for[static_cast<std::size_t>(circle.front())];
-  fail({.rank = circle.front(),
-        .kind = FailureKind::Comm,
-        .message = fmt::format(
-            "{}and nothing has come for {}, although all workers reach the control plane: look at "
-            "the network and the firewalls between {} and {}",
-            text, shown(now - moved), address(circle.front()), address(other))},
+  const std::optional<Standstill> found =
+      find_standstill(workers, options_.progress_timeout, "the control plane");
+  if (!found) return;
+  fail({.rank = found->worker, .kind = FailureKind::Comm, .message = found->message},
        FailureCause::Stuck);
 }
 

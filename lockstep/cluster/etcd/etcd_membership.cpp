@@ -24,6 +24,9 @@ EtcdOptions checked(EtcdOptions options) {
   require(options.lease_timeout.count() >= 2,
           "[etcd] a lease of {} s is too short: etcd measures leases in seconds; take 2 or more",
           options.lease_timeout.count());
+  require(options.progress_timeout.count() >= 10,
+          "[etcd] a progress timeout of {} ms is too short: take 10 or more",
+          options.progress_timeout.count());
   require(options.heartbeat_timeout.count() >= 10,
           "[etcd] a heartbeat timeout of {} ms is too short: take 10 or more",
           options.heartbeat_timeout.count());
@@ -53,7 +56,7 @@ EtcdMembership::Impl::Impl(EtcdOptions options)
     start_lease(deadline);
     watch_thread_ = std::thread([this] { watch_loop(); });
     report_thread_ = std::thread([this] { report_loop(); });
-    notify_thread_ = std::thread([this] { notify_loop(); });
+    progress_thread_ = std::thread([this] { progress_loop(); });
     enter(deadline);
   } catch (...) {
     leave();
@@ -74,9 +77,10 @@ void EtcdMembership::Impl::stop_threads() {
   }
   changed_.notify_all();
   client_.stop();
-  for (std::thread* each : {&lease_thread_, &watch_thread_, &report_thread_, &notify_thread_}) {
+  for (std::thread* each : {&lease_thread_, &watch_thread_, &report_thread_, &progress_thread_}) {
     if (each->joinable()) each->join();
   }
+  caller_.stop();
 }
 
 EtcdMembership::Impl::Time EtcdMembership::Impl::soon() const {
@@ -184,7 +188,10 @@ bool EtcdMembership::Impl::propose(const std::vector<int>& next) {
   require(!next.empty(), "[etcd] a generation needs a member");
   const std::optional<Newest> now = newest();
   if (!now || (now->record.number != generation && now->record.number != given_up_)) return false;
-  return open_generation(lock, now, generation, next, soon());
+  lock.unlock();
+  const std::uint64_t step = ask().value_or(WorkerProgress{}).step;
+  lock.lock();
+  return open_generation(lock, now, successor(next, step), soon());
 }
 
 void EtcdMembership::Impl::rejoin(std::chrono::milliseconds timeout) {
@@ -249,15 +256,6 @@ void EtcdMembership::Impl::say_goodbye(Time deadline) {
   client_.revoke(lease_, deadline);
 }
 
-void EtcdMembership::Impl::on_failure(std::function<void(const Failure&)> f) {
-  Lock lock(mutex_);
-  callback_ = std::move(f);
-  told_ = false;
-  changed_.notify_all();
-  if (std::this_thread::get_id() == notify_thread_.get_id()) return;
-  changed_.wait(lock, [&] { return !telling_; });
-}
-
 void EtcdMembership::Impl::report_failure(const Failure& failure) {
   const std::lock_guard lock(mutex_);
   if (lost_ || left_) return;
@@ -287,6 +285,18 @@ std::string EtcdMembership::address() const {
 }
 std::vector<ControlMember> EtcdMembership::members() const {
   return impl_->read([](const Impl& impl) { return impl.members; });
+}
+bool EtcdMembership::came_later() const {
+  return impl_->read([](const Impl& impl) { return impl.came_later; });
+}
+void EtcdMembership::on_heartbeat(std::function<WorkerProgress()> f) {
+  impl_->on_heartbeat(std::move(f));
+}
+int EtcdMembership::newcomers() const {
+  return impl_->newcomers();
+}
+void EtcdMembership::admit() {
+  impl_->admit();
 }
 void EtcdMembership::on_failure(std::function<void(const Failure&)> f) {
   impl_->on_failure(std::move(f));

@@ -7,8 +7,9 @@
 // commit(), which etcd carries out only for a member of the newest generation.
 //
 // That a worker has ended is noticed at once, over connections between workers
-// (heartbeat_ring.h), and by its lease where these do not tell. All members hear the same first
-// cause: the one that was written to etcd first.
+// (heartbeat_ring.h), and by its lease where these do not tell. One that lives without progress is
+// named by those who wait for it. All members hear the same first cause: the one that was written
+// to etcd first.
 #pragma once
 
 #include <chrono>
@@ -39,6 +40,8 @@ struct EtcdOptions {
   std::string identity = {};
   // A worker that has sent nothing to its neighbour for so long has failed.
   std::chrono::milliseconds heartbeat_timeout{5000};
+  // After how long a worker is named that is alive without progress while others wait for it.
+  std::chrono::milliseconds progress_timeout{60'000};
   // A worker that has not renewed its lease for so long is no member any more. Whole seconds, at
   // least 2; etcd may make it longer.
   std::chrono::seconds lease_timeout{10};
@@ -63,10 +66,14 @@ class EtcdMembership final : public Membership {
   std::uint64_t generation() const override;
   Store& store() override;
   std::string address() const override;
+  bool came_later() const override;
   void on_failure(std::function<void(const Failure&)> f) override;
+  void on_heartbeat(std::function<WorkerProgress()> f) override;
   void report_failure(const Failure& failure) override;
   OnFailure policy() const override;
   bool goes_on() const override;
+  int newcomers() const override;
+  void admit() override;
   // By the policy, this begins the next generation, unless another worker has; with Stop, it only
   // waits for one.
   void rejoin(std::chrono::milliseconds timeout) override;

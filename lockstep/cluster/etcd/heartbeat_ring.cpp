@@ -179,10 +179,10 @@ void HeartbeatRing::connect_next() {
     link->fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (link->fd < 0 ||
         (connect(link->fd, address.get(), address.size) != 0 && errno != EINPROGRESS)) {
-      lose(*link, fmt::format("cannot be reached: {}", std::strerror(errno)));
+      lose(*link, FailureCause::Silent, fmt::format("cannot be reached: {}", std::strerror(errno)));
     }
   } catch (const CommError& error) {
-    lose(*link, error.what());
+    lose(*link, FailureCause::Silent, error.what());
   }
   if (link->state != Link::State::Over) links_.push_back(std::move(link));
 }
@@ -201,11 +201,12 @@ void HeartbeatRing::arrived(Link& link) {
     int error = 0;
     socklen_t size = sizeof error;
     getsockopt(link.fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    // Nobody listens there any more: the process has ended.
+    // Nobody listens there any more, or ended before it took the connection.
+    if (error == ECONNREFUSED || error == ECONNRESET)
+      return lose(link, FailureCause::Ended, "has ended");
     if (error != 0) {
-      return lose(link, error == ECONNREFUSED
-                            ? std::string("has ended")
-                            : fmt::format("cannot be reached: {}", std::strerror(error)));
+      return lose(link, FailureCause::Silent,
+                  fmt::format("cannot be reached: {}", std::strerror(error)));
     }
     link.state = Link::State::Hello;
     const int on = 1;
@@ -218,7 +219,7 @@ void HeartbeatRing::arrived(Link& link) {
   std::array<char, 256> part;
   const ssize_t got = recv(link.fd, part.data(), part.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return lose(link, "has ended");
+  if (got <= 0) return lose(link, FailureCause::Ended, "has ended");
   link.heard = Clock::now();
   link.in.append(part.data(), static_cast<std::size_t>(got));
   handshake(link);
@@ -236,7 +237,8 @@ void HeartbeatRing::handshake(Link& link) {
     link.listener_nonce = link.in.substr(0, kNonceBytes);
     if (!is_proof(link.in.substr(kNonceBytes, kProofBytes), start_.key, Prover::Server,
                   subject(link))) {
-      return lose(link, "has been replaced by a program that does not know this job's secret");
+      return lose(link, FailureCause::Ended,
+                  "has been replaced by a program that does not know this job's secret");
     }
     link.in.erase(0, kNonceBytes + kProofBytes);
     link.state = Link::State::Up;
@@ -277,9 +279,10 @@ ProofSubject HeartbeatRing::subject(const Link& link) const {
 void HeartbeatRing::look_at_clock(Link& link, Time now) {
   if (link.state == Link::State::Over) return;
   if (now - link.heard > options_.timeout) {
-    return lose(link, link.state == Link::State::Connecting
-                          ? "cannot be reached for " + shown(now - link.heard)
-                          : "has been silent for " + shown(now - link.heard));
+    return lose(link, FailureCause::Silent,
+                link.state == Link::State::Connecting
+                    ? "cannot be reached for " + shown(now - link.heard)
+                    : "has been silent for " + shown(now - link.heard));
   }
   if (link.state == Link::State::Up && now >= link.next_beat) {
     link.next_beat = now + options_.timeout / 8;
@@ -295,10 +298,10 @@ void HeartbeatRing::send(Link& link, const std::string& bytes) {
       ::send(link.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void HeartbeatRing::lose(Link& link, const std::string& what) {
+void HeartbeatRing::lose(Link& link, FailureCause cause, const std::string& what) {
   const bool counts = link.outgoing || link.state == Link::State::Up;
   link.close();
-  if (counts) start_.lost(link.peer, what);
+  if (counts) start_.lost(link.peer, cause, what);
 }
 
 }  // namespace lockstep

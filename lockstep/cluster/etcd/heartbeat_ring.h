@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/cluster/control/control_event.h"
 #include "lockstep/cluster/control/proof.h"
 #include "lockstep/comm/port_range.h"
 
@@ -48,7 +49,7 @@ class HeartbeatRing {
     std::string name;  // of the job and generation
     // Called from the ring's thread, at most once for each end of this worker's connections: the
     // worker there, and what it did: "has ended", "has been silent for 5.0 s".
-    std::function<void(int worker, const std::string& what)> lost;
+    std::function<void(int worker, FailureCause cause, const std::string& what)> lost;
   };
   void start(Start start);
   // From now on, the end of this object is no death: its neighbours are told.
@@ -67,7 +68,7 @@ class HeartbeatRing {
   void handshake(Link& link);
   void look_at_clock(Link& link, Time now);
   void send(Link& link, const std::string& bytes);
-  void lose(Link& link, const std::string& what);
+  void lose(Link& link, FailureCause cause, const std::string& what);
   ProofSubject subject(const Link& link) const;
 
   const HeartbeatRingOptions options_;

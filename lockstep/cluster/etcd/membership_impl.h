@@ -1,6 +1,7 @@
 // The inside of EtcdMembership: membership_join.cpp finds a place in a generation,
 // membership_view.cpp follows what happens in etcd, membership_lease.cpp keeps the lease,
-// etcd_membership.cpp has the calls of the user.
+// membership_progress.cpp watches for a standstill, membership_succession.cpp begins the next
+// generation, etcd_membership.cpp has the calls of the user.
 #pragma once
 
 #include <condition_variable>
@@ -16,6 +17,7 @@
 #include "lockstep/cluster/etcd/etcd_membership.h"
 #include "lockstep/cluster/etcd/etcd_records.h"
 #include "lockstep/cluster/etcd/heartbeat_ring.h"
+#include "lockstep/cluster/failure_caller.h"
 
 namespace lockstep {
 
@@ -37,9 +39,12 @@ class EtcdMembership::Impl final : public Store {
   void rejoin(std::chrono::milliseconds timeout);
   OnFailure policy() const { return options_.on_failure; }
   bool goes_on() const;
+  int newcomers() const;
+  void admit();
   void succeed(std::chrono::milliseconds timeout);
   void leave();
-  void on_failure(std::function<void(const Failure&)> f);
+  void on_failure(std::function<void(const Failure&)> f) { caller_.set(std::move(f)); }
+  void on_heartbeat(std::function<WorkerProgress()> f);
   void report_failure(const Failure& failure);
   template <class Read>
   auto read(Read&& read) const {
@@ -52,6 +57,7 @@ class EtcdMembership::Impl final : public Store {
   std::uint64_t generation = 0;  // 0: not a member yet
   std::vector<ControlMember> members;
   std::string address;
+  bool came_later = false;
 
  private:
   // A key as it was last heard of. Values of the store are not kept.
@@ -68,7 +74,10 @@ class EtcdMembership::Impl final : public Store {
   struct Report {
     std::uint64_t generation = 0;
     Failure failure;
+    FailureCause cause = FailureCause::Reported;
     bool unless_left = false;  // the worker has not said it itself
+    // Keys, and the revisions of which the failure follows: where one has changed, there is none.
+    std::vector<std::pair<std::string, std::int64_t>> unless_changed = {};
   };
   // What comes after an attempt to become a member: another one at once, or after a change.
   enum class Step { Again, Wait, Member };
@@ -80,20 +89,27 @@ class EtcdMembership::Impl final : public Store {
   Step enter_open(Lock& lock, const Newest& newest, Time deadline);
   Step enter_formed(Lock& lock, const Newest& newest, Time deadline);
   Step await_formed(Lock& lock, const Newest& newest, int place, Time deadline);
-  bool open_generation(Lock& lock, const std::optional<Newest>& before, std::uint64_t previous,
-                       std::vector<int> places, Time deadline);
+  // `next` without its number.
+  bool open_generation(Lock& lock, const std::optional<Newest>& before, GenerationRecord next,
+                       Time deadline, bool unless_failed = false);
+  GenerationRecord first_generation() const;
   int find_place(const GenerationRecord& record) const;
   bool take_place(Lock& lock, const Newest& newest, int place, Time deadline);
   void write_formed(Lock& lock, const Newest& newest, int place, Time deadline);
   void become_member(const Newest& newest, int place, const FormedRecord& formed);
+  void give_up_place(Lock& lock, std::uint64_t number, int place, Time deadline);
   void check_twice(std::uint64_t number, int place);
   bool turn_out(Lock& lock, const Newest& newest, int place, Time deadline);
   bool has_members(const GenerationRecord& record) const;
+  void wait_as_newcomer(Lock& lock, Time deadline);
   [[noreturn]] void fail_to_join(Time begin) const;
 
   // membership_succession.cpp
   std::vector<int> successors() const;
   bool is_left_out() const;
+  bool is_begun(const std::vector<int>& places) const;
+  // The places of the next generation, and what it knows of the failures before it.
+  GenerationRecord successor(const std::vector<int>& places, std::uint64_t step) const;
 
   // membership_view.cpp
   void watch_loop();
@@ -113,7 +129,13 @@ class EtcdMembership::Impl final : public Store {
   void queue_report(Report report);
   void report_loop();
   void write_report(const Report& report);
-  void notify_loop();
+
+  // membership_progress.cpp
+  std::optional<WorkerProgress> ask() const;
+  void progress_loop();
+  void look_at_progress(Lock& lock);
+  bool tell_standing(Lock& lock);
+  void judge(Time now);
 
   // membership_lease.cpp
   void start_lease(Time deadline);
@@ -146,6 +168,7 @@ class EtcdMembership::Impl final : public Store {
   std::int64_t member_revision_ = 0;      // in which the member key was created
   std::int64_t place_revision_ = 0;       // the same, of the generation that is forming
   std::uint64_t given_up_ = 0;            // a generation that did not form in time
+  GenerationRecord record_;               // of the present generation
   std::set<int> avoided_;                 // places that others wanted
   std::unique_ptr<HeartbeatRing> ring_;
   // Since when another process has been seen in this worker's place.
@@ -162,14 +185,29 @@ class EtcdMembership::Impl final : public Store {
   std::deque<Report> reports_;
   bool reporting_ = false;
   std::optional<Failure> failure_;
-  std::function<void(const Failure&)> callback_;
-  bool told_ = false;
-  bool telling_ = false;
+  FailureCaller caller_;
+
+  mutable std::mutex ask_mutex_;  // never taken with the other one held
+  std::function<WorkerProgress()> ask_;
+  // What this worker does, since when, and whether etcd says so.
+  struct {
+    std::uint64_t generation = 0;
+    WorkerProgress progress;
+    Time since{};
+    bool told = false;
+  } standing_;
+  // Since when the StillRecord of each worker is known.
+  struct Seen {
+    std::int64_t modified = 0;
+    Time since{};
+  };
+  std::map<int, Seen> seen_;
+  Time last_look_{};
 
   std::thread lease_thread_;
   std::thread watch_thread_;
   std::thread report_thread_;
-  std::thread notify_thread_;
+  std::thread progress_thread_;
 };
 
 }  // namespace lockstep

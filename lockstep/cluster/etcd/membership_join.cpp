@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
-#include "lockstep/cluster/control/address.h"
 #include "lockstep/cluster/control/proof.h"
+#include "lockstep/cluster/control/reach.h"
 #include "lockstep/cluster/control/text.h"
 #include "lockstep/cluster/etcd/membership_impl.h"
 
@@ -36,7 +36,7 @@ void EtcdMembership::Impl::reach_etcd(Time deadline) {
     for (const std::string& endpoint : options_.endpoints) {
       try {
         const Time until = std::min(deadline, Clock::now() + std::chrono::seconds(2));
-        address = reach(parse_endpoint(endpoint), until).local;
+        address = reach(parse_address(endpoint, "an endpoint of etcd"), until).local;
         return;
       } catch (const CommError& caught) {
         error = caught.what();
@@ -73,8 +73,7 @@ void EtcdMembership::Impl::enter(Time deadline) {
 EtcdMembership::Impl::Step EtcdMembership::Impl::take_step(Lock& lock, Time deadline) {
   const std::optional<Newest> now = newest();
   if (!now) {
-    open_generation(lock, now, 0, std::vector<int>(static_cast<std::size_t>(options_.workers), -1),
-                    deadline);
+    open_generation(lock, now, first_generation(), deadline);
     return Step::Again;
   }
   if (now->record.number <= generation) return Step::Wait;
@@ -92,10 +91,10 @@ EtcdMembership::Impl::Step EtcdMembership::Impl::enter_formed(Lock& lock, const 
   }
   if (has_members(newest.record)) {
     check_twice(number, options_.worker);
+    if (!other_) wait_as_newcomer(lock, deadline);
     return Step::Wait;
   }
-  open_generation(lock, newest, 0, std::vector<int>(static_cast<std::size_t>(options_.workers), -1),
-                  deadline);
+  open_generation(lock, newest, first_generation(), deadline);
   return Step::Again;
 }
 
@@ -106,8 +105,7 @@ EtcdMembership::Impl::Step EtcdMembership::Impl::enter_open(Lock& lock, const Ne
       record.previous == 0 && record.places.size() != static_cast<std::size_t>(options_.workers);
   if (generation == 0 && (other_size || record.previous != 0) && !has_members(record)) {
     // Left over from a run that ended before it had formed.
-    open_generation(lock, newest, 0,
-                    std::vector<int>(static_cast<std::size_t>(options_.workers), -1), deadline);
+    open_generation(lock, newest, first_generation(), deadline);
     return Step::Again;
   }
   require(generation != 0 || !other_size,
@@ -115,7 +113,11 @@ EtcdMembership::Impl::Step EtcdMembership::Impl::enter_open(Lock& lock, const Ne
           options_.workers, options_.job, client_.name(), record.places.size());
   const int place = find_place(record);
   if (place < 0) return Step::Wait;
-  if (find(keys_.member(record.number, place))) {
+  if (const Entry* entry = find(keys_.member(record.number, place))) {
+    if (entry->created == place_revision_) {
+      give_up_place(lock, record.number, place, deadline);
+      return Step::Again;
+    }
     if (turn_out(lock, newest, place, deadline)) return Step::Again;
     check_twice(record.number, place);
     return Step::Wait;
@@ -176,6 +178,17 @@ bool EtcdMembership::Impl::turn_out(Lock& lock, const Newest& newest, int place,
   return true;
 }
 
+// Of an earlier attempt, whose ring is closed.
+void EtcdMembership::Impl::give_up_place(Lock& lock, std::uint64_t number, int place,
+                                         Time deadline) {
+  const std::string key = keys_.member(number, place);
+  etcdserverpb::TxnRequest request;
+  *request.add_compare() = created_in(key, place_revision_);
+  *request.add_success() = delete_keys(key, "");
+  transact(lock, request, deadline);
+  place_revision_ = 0;
+}
+
 void EtcdMembership::Impl::check_twice(std::uint64_t number, int place) {
   const Entry* entry = find(keys_.member(number, place));
   if (entry == nullptr) {
@@ -193,13 +206,27 @@ void EtcdMembership::Impl::check_twice(std::uint64_t number, int place) {
       place, options_.job, client_.name(), member ? member->identity : "a process");
 }
 
-bool EtcdMembership::Impl::open_generation(Lock& lock, const std::optional<Newest>& before,
-                                           std::uint64_t previous, std::vector<int> places,
-                                           Time deadline) {
-  const GenerationRecord record{.number = before ? before->record.number + 1 : 1,
-                                .previous = previous,
-                                .places = std::move(places)};
+// The members hear of it, and begin a generation with it when it suits them (admit). With Stop,
+// the generation keeps its members.
+void EtcdMembership::Impl::wait_as_newcomer(Lock& lock, Time deadline) {
+  const std::string key = keys_.newcomer(lease_);
+  if (options_.on_failure == OnFailure::Stop || find(key)) return;
   etcdserverpb::TxnRequest request;
+  *request.add_success() = put_key(key, identity_, lease_);
+  transact(lock, request, deadline);
+}
+
+GenerationRecord EtcdMembership::Impl::first_generation() const {
+  return {.places = std::vector<int>(static_cast<std::size_t>(options_.workers), -1)};
+}
+
+bool EtcdMembership::Impl::open_generation(Lock& lock, const std::optional<Newest>& before,
+                                           GenerationRecord record, Time deadline,
+                                           bool unless_failed) {
+  record.number = before ? before->record.number + 1 : 1;
+  const std::uint64_t previous = record.previous;
+  etcdserverpb::TxnRequest request;
+  if (unless_failed) *request.add_compare() = created_in(keys_.failure(previous), 0);
   if (previous != 0) {
     *request.add_compare() = created_in(keys_.member(generation, worker), member_revision_);
   } else if (before) {
@@ -222,13 +249,17 @@ bool EtcdMembership::Impl::take_place(Lock& lock, const Newest& newest, int plac
   auto ring = std::make_unique<HeartbeatRing>(HeartbeatRingOptions{
       .host = address, .ports = options_.ports, .timeout = options_.heartbeat_timeout});
   const std::string key = keys_.member(newest.record.number, place);
-  const std::string value = to_text(MemberRecord{
-      .identity = identity_, .address = address, .port = ring->port(), .any = options_.worker < 0});
+  const std::string value = to_text(MemberRecord{.identity = identity_,
+                                                 .address = address,
+                                                 .port = ring->port(),
+                                                 .any = options_.worker < 0,
+                                                 .seat = options_.worker});
   etcdserverpb::TxnRequest request;
   *request.add_compare() = modified_in(keys_.generation(), newest.revision);
   *request.add_compare() = created_in(key, 0);
   *request.add_compare() = created_in(keys_.formed(newest.record.number), 0);
   *request.add_success() = put_key(key, value, lease_);
+  *request.add_success() = delete_keys(keys_.newcomer(lease_), "");
   *request.add_failure() = get_key(key);
   *request.add_failure() = get_key(keys_.generation());
   *request.add_failure() = get_key(keys_.formed(newest.record.number));
@@ -303,7 +334,9 @@ void EtcdMembership::Impl::write_formed(Lock& lock, const Newest& newest, int pl
 
 void EtcdMembership::Impl::become_member(const Newest& newest, int place,
                                          const FormedRecord& formed) {
+  if (generation == 0) came_later = newest.record.previous != 0;
   generation = newest.record.number;
+  record_ = newest.record;
   generation_revision_ = newest.revision;
   member_revision_ = place_revision_;
   worker = place;
@@ -313,7 +346,7 @@ void EtcdMembership::Impl::become_member(const Newest& newest, int place,
       .members = {},
       .key = options_.secret + formed.ring_key,
       .name = fmt::format("{}/{}", options_.job, generation),
-      .lost = [this, number = generation](int other, const std::string& what) {
+      .lost = [this, number = generation](int other, FailureCause cause, const std::string& what) {
         const std::lock_guard lock(mutex_);
         if (number != generation) return;
         const std::string& name = members[static_cast<std::size_t>(other)].identity;
@@ -321,6 +354,7 @@ void EtcdMembership::Impl::become_member(const Newest& newest, int place,
                       .failure = {.rank = other,
                                   .kind = FailureKind::Comm,
                                   .message = fmt::format("worker {} ({}) {}", other, name, what)},
+                      .cause = cause,
                       .unless_left = true});
       }};
   for (const FormedRecord::Place& each : formed.places) {
@@ -328,7 +362,7 @@ void EtcdMembership::Impl::become_member(const Newest& newest, int place,
     start.members.push_back({.address = each.member.address, .port = each.member.port});
   }
   failure_.reset();
-  told_ = false;
+  caller_.reset();
   rejoining_ = false;
   reports_.clear();
   ring_->start(std::move(start));

@@ -117,20 +117,21 @@ void EtcdMembership::Impl::evaluate() {
   if (gone && (!over || (next && next->previous == generation))) {
     return lose("its lease has ended at etcd");
   }
+  // Where both were heard of at once, the failure is why the generation is over.
+  if (const Entry* entry = find(keys_.failure(generation))) {
+    const std::optional<FailureRecord> record = failure_record(entry->value);
+    note_failure(record ? record->failure
+                        : Failure{.rank = -1,
+                                  .kind = FailureKind::Comm,
+                                  .message = "a failure that cannot be read is in etcd"});
+    return;
+  }
   if (over) {
     note_failure(
         {.rank = -1,
          .kind = FailureKind::Comm,
          .message = fmt::format("generation {} of job \"{}\" is over: another one has begun",
                                 generation, options_.job)});
-    return;
-  }
-  if (const Entry* entry = find(keys_.failure(generation))) {
-    const std::optional<Failure> failure = failure_record(entry->value);
-    note_failure(failure ? *failure
-                         : Failure{.rank = -1,
-                                   .kind = FailureKind::Comm,
-                                   .message = "a failure that cannot be read is in etcd"});
     return;
   }
   for (int other = 0; other < static_cast<int>(members.size()); ++other) {
@@ -142,6 +143,7 @@ void EtcdMembership::Impl::evaluate() {
                                   "worker {} ({}) has lost its lease: it has ended, or "
                                   "cannot reach etcd",
                                   other, members[static_cast<std::size_t>(other)].identity)},
+                  .cause = FailureCause::Silent,
                   .unless_left = true});
     return;
   }
@@ -150,6 +152,7 @@ void EtcdMembership::Impl::evaluate() {
 void EtcdMembership::Impl::note_failure(const Failure& failure) {
   if (failure_) return;
   failure_ = failure;
+  caller_.tell(failure);
   changed_.notify_all();
 }
 
@@ -189,7 +192,11 @@ void EtcdMembership::Impl::write_report(const Report& report) {
   if (report.unless_left) {
     *request.add_compare() = created_in(keys_.left(report.generation, report.failure.rank), 0);
   }
-  *request.add_success() = put_key(key, to_text(report.failure));
+  for (const auto& [other, revision] : report.unless_changed) {
+    *request.add_compare() = modified_in(other, revision);
+  }
+  *request.add_success() =
+      put_key(key, to_text(FailureRecord{.failure = report.failure, .cause = report.cause}));
   while (true) {
     try {
       client_.transact(request, soon());
@@ -199,23 +206,6 @@ void EtcdMembership::Impl::write_report(const Report& report) {
       const std::lock_guard lock(mutex_);
       if (stopping_ || lost_ || failure_) return;
     }
-  }
-}
-
-void EtcdMembership::Impl::notify_loop() {
-  Lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopping_ || (callback_ && failure_ && !told_); });
-    if (stopping_) return;
-    told_ = true;
-    telling_ = true;
-    const auto callback = callback_;
-    const Failure failure = *failure_;
-    lock.unlock();
-    callback(failure);
-    lock.lock();
-    telling_ = false;
-    changed_.notify_all();
   }
 }
 

@@ -1,6 +1,7 @@
 // In place of the membership in etcd, where gRPC was not found.
 #include "lockstep/base/error.h"
 #include "lockstep/cluster/etcd/etcd_membership.h"
+#include "lockstep/cluster/etcd/etcd_observer.h"
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,12 @@ namespace {
 }  // namespace
 
 class EtcdMembership::Impl {};
+class EtcdObserver::Impl {};
+
+EtcdObserver::EtcdObserver(EtcdObserverOptions) {
+  fail_without_etcd();
+}
+EtcdObserver::~EtcdObserver() = default;
 
 EtcdMembership::EtcdMembership(EtcdOptions) {
   fail_without_etcd();
@@ -32,6 +39,18 @@ Store& EtcdMembership::store() {
   fail_without_etcd();
 }
 std::string EtcdMembership::address() const {
+  fail_without_etcd();
+}
+bool EtcdMembership::came_later() const {
+  fail_without_etcd();
+}
+void EtcdMembership::on_heartbeat(std::function<WorkerProgress()>) {
+  fail_without_etcd();
+}
+int EtcdMembership::newcomers() const {
+  fail_without_etcd();
+}
+void EtcdMembership::admit() {
   fail_without_etcd();
 }
 void EtcdMembership::on_failure(std::function<void(const Failure&)>) {

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "lockstep/cluster/address.h"
 #include "lockstep/cluster/launch/descriptor.h"
 
 namespace lockstep::launch {
@@ -110,11 +111,6 @@ std::string control_bind_address(const std::string& bind, const std::vector<Seat
   if (!bind.empty()) return bind;
   const auto far = std::ranges::find_if(seats, [](const Seat& seat) { return !seat.here(); });
   return far == seats.end() ? "127.0.0.1" : address_towards(far->host);
-}
-
-std::string with_port(const std::string& address, int port) {
-  const bool v6 = address.find(':') != std::string::npos;
-  return v6 ? fmt::format("[{}]:{}", address, port) : fmt::format("{}:{}", address, port);
 }
 
 std::string with_ports(const std::string& address, PortRange ports) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ class ControlPlane {
   virtual std::string address() const = 0;  // "host:port" or "[v6]:port", as workers reach it
   // Whether it reports how workers end; otherwise the launcher goes by their processes alone.
   virtual bool reports() const { return false; }
+  // How long it may take to report how a worker ended; after that the launcher goes by the process.
+  // Nothing: it always does.
+  virtual std::optional<std::chrono::milliseconds> reports_within() const { return std::nullopt; }
 };
 
 // Starts the control plane. The launcher calls it once, before the first worker starts, and with
@@ -57,8 +61,6 @@ std::unique_ptr<ControlPlane> reserve_control_port(const ControlRequest& request
 // that host's name is unknown.
 std::string control_bind_address(const std::string& bind, const std::vector<Seat>& seats);
 
-// "127.0.0.1:29500", "[::1]:29500".
-std::string with_port(const std::string& address, int port);
 // "127.0.0.1:29500-29600"; "127.0.0.1:0" for any port.
 std::string with_ports(const std::string& address, PortRange ports);
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <set>
 
 #include "lockstep/cluster/launch/secret.h"
+#include "lockstep/cluster/launch/settings.h"
 
 namespace lockstep::launch {
 namespace {
@@ -25,34 +25,6 @@ std::uint64_t event_of(Kind kind, int worker = 0) {
 }
 Kind kind_of(std::uint64_t event) {
   return static_cast<Kind>(event >> 32U);
-}
-
-std::string name_of(const std::string& setting) {
-  return setting.substr(0, setting.find('='));
-}
-
-std::string value_in(const std::vector<std::string>& environment, const std::string& name) {
-  for (const std::string& setting : environment) {
-    if (name_of(setting) == name && setting.size() > name.size()) {
-      return setting.substr(name.size() + 1);
-    }
-  }
-  return "";
-}
-
-// An environment in which the variables take the place of those of the same names.
-std::vector<std::string> merged(const std::vector<std::string>& environment,
-                                const Variables& variables) {
-  std::set<std::string> names;
-  for (const auto& [name, value] : variables) names.insert(name);
-  std::vector<std::string> result;
-  for (const std::string& setting : environment) {
-    if (!names.contains(name_of(setting))) result.push_back(setting);
-  }
-  for (const auto& [name, value] : variables) {
-    result.push_back(std::string(name).append("=").append(value));
-  }
-  return result;
 }
 
 // Fills a new pipe, which nobody reads yet.
@@ -229,8 +201,8 @@ Descriptor Job::open_log(int worker) const {
 JobResult Job::run() {
   std::array<epoll_event, 256> events;
   while (running_ > 0) {
-    const int timeout = deadline_ ? milliseconds_until(*deadline_) : -1;
-    const int count = epoll_wait(epoll_.get(), events.data(), std::ssize(events), timeout);
+    const int count =
+        epoll_wait(epoll_.get(), events.data(), std::ssize(events), milliseconds_to_wait());
     if (count < 0 && errno != EINTR) fail_with_errno("events cannot be awaited");
     // Ends come first, in the order in which they happened: what other workers wrote at the same
     // time may be a consequence; and before them what the control plane tells about their cause.
@@ -240,6 +212,7 @@ JobResult Job::run() {
     const auto is_end = [](const epoll_event& e) { return kind_of(e.data.u64) == Kind::Ended; };
     std::stable_partition(begin, end, is_end);
     std::for_each(begin, end, [&](const epoll_event& event) { handle(event.data.u64); });
+    decide_overdue();
     if (deadline_ && Clock::now() >= *deadline_) deadline_passed();
   }
   screen_.clear_progress();
@@ -289,7 +262,7 @@ void Job::worker_ended(LaunchedWorker& worker) {
     followers_ += number != result_.first_failure ? 1 : 0;
     return;
   }
-  if (end.good()) return;
+  if (end.good()) return give_up_newcomers();
   if (as_asked(end)) {
     if (result_.exit_code == 0) result_.exit_code = end.exit_code();
     return;
@@ -303,6 +276,7 @@ void Job::ended_badly(LaunchedWorker& worker) {
   part.undecided = !goes_on.has_value();
   if (!goes_on) {
     ++running_;  // until that is known
+    if (const auto limit = control_->reports_within()) part.decide_by = Clock::now() + *limit;
     return;
   }
   if (*goes_on) return go_on_without(worker);
@@ -323,11 +297,36 @@ void Job::ended_badly(LaunchedWorker& worker) {
 std::optional<bool> Job::goes_on_without(const LaunchedWorker& worker) {
   if (!survives() || phase_ != Phase::Running) return false;
   const Part& part = parts_[static_cast<std::size_t>(worker.seat().worker)];
+  // Who has ended well has done its part: nobody would go on with a worker that is started again.
+  const bool restart = options_.on_failure == OnFailure::Restart;
+  const auto done = [&](const auto& other) { return other->ended() && other->end().good(); };
+  if (restart && std::ranges::any_of(workers_, done)) return false;
   if (part.lost) return true;
   // A program that ends itself with an error would do so again.
-  if (!control_->reports()) return worker.end().signal != 0;
+  const bool killed = worker.end().signal != 0;
+  if (!control_->reports()) return killed;
   if (part.joined) return std::nullopt;
-  return false;
+  return control_->reports_within().has_value() && killed;
+}
+
+int Job::milliseconds_to_wait() const {
+  std::optional<Clock::time_point> first = deadline_;
+  for (const Part& part : parts_) {
+    if (part.undecided && part.decide_by && (!first || *part.decide_by < *first)) {
+      first = part.decide_by;
+    }
+  }
+  return first ? milliseconds_until(*first) : -1;
+}
+
+void Job::decide_overdue() {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    if (!part.undecided || !part.decide_by || Clock::now() < *part.decide_by) continue;
+    part.joined = false;
+    --running_;
+    ended_badly(*workers_[i]);
+  }
 }
 
 void Job::go_on_without(const LaunchedWorker& worker) {
@@ -343,6 +342,18 @@ void Job::go_on_without(const LaunchedWorker& worker) {
     if (other->ended()) continue;
     other->lead();  // the first that is left is the chief now
     break;
+  }
+}
+
+void Job::give_up_newcomers() {
+  if (options_.on_failure != OnFailure::Restart || phase_ != Phase::Running) return;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].starts < 2 || parts_[i].took_part || workers_[i]->ended()) continue;
+    const auto number = static_cast<int>(i);
+    const auto lost = std::ranges::find(result_.lost, number, &LostWorker::worker);
+    workers_[i]->kill();
+    return failed_first(number, fmt::format("{}; by then others had done their part", lost->cause),
+                        1);
   }
 }
 
@@ -369,7 +380,7 @@ void Job::heard(const ControlReport& report) {
   const bool known = report.worker >= 0 && report.worker < std::ssize(workers_);
   const auto number = static_cast<std::size_t>(known ? report.worker : 0);
   Part& part = parts_[number];
-  if (known && report.kind == ControlReport::Kind::Joined) part.joined = true;
+  if (known && report.kind == ControlReport::Kind::Joined) part.joined = part.took_part = true;
   if (known && report.kind == ControlReport::Kind::Left) part.joined = false;
   if (report.kind == ControlReport::Kind::Failed) {
     const std::string who =

@@ -54,9 +54,11 @@ class Job {
   // What is known of a worker besides its process.
   struct Part {
     bool joined = false;     // the control plane will tell how it ends
+    bool took_part = false;  // it has joined since it was started
     bool lost = false;       // the job goes on without this process
     bool undecided = false;  // its process has ended, and the control plane has not told how
-    std::string cause = {};  // why it is lost
+    std::optional<Clock::time_point> decide_by = {};  // by its process, if nothing is told
+    std::string cause = {};                           // why it is lost
     int starts = 0;
   };
   bool survives() const { return options_.on_failure != OnFailure::Stop; }
@@ -64,6 +66,11 @@ class Job {
   std::optional<bool> goes_on_without(const LaunchedWorker& worker);
   void ended_badly(LaunchedWorker& worker);
   void go_on_without(const LaunchedWorker& worker);
+  // A worker has ended well: one that was started again and takes no part yet never will.
+  void give_up_newcomers();
+  // Until when to wait for events; -1: for as long as it takes.
+  int milliseconds_to_wait() const;
+  void decide_overdue();
   void deadline_passed();
   void kill_all();
   void enter(Phase phase, std::chrono::milliseconds limit);

@@ -121,6 +121,8 @@ std::string remote_signal(int signal) {
       return "USR1\n";
     case SIGHUP:
       return "HUP\n";
+    case SIGKILL:
+      return "KILL\n";
     default:
       return "";
   }

@@ -104,8 +104,8 @@ void LaunchedWorker::signal(int number) {
 
 void LaunchedWorker::kill() {
   if (ended()) return;
-  parts_.input.close();  // the other host kills the worker
-  if (parts_.seat.here()) parts_.process.signal(SIGKILL);
+  signal(SIGKILL);
+  parts_.input.close();  // the other host kills a worker that does not outlive its launcher
 }
 
 void LaunchedWorker::finish() {

@@ -342,17 +342,20 @@ class GlooWire final : public Wire {
 
   // Gloo's own errors do not say who is missing.
   static void await_workers(const GlooOptions& options, const std::string& prefix) {
-    const auto end = std::chrono::steady_clock::now() + options.timeout;
+    using Clock = std::chrono::steady_clock;
+    using std::chrono::milliseconds;
+    const auto begin = Clock::now();
+    const auto waited = [&] {
+      return std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
+    };
     const auto key = [&](int worker) { return prefix + "worker " + std::to_string(worker); };
     options.store->set(key(options.worker), "here");
     for (int other = 0; other < options.workers; ++other) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          end - std::chrono::steady_clock::now());
       try {
-        options.store->get(key(other), std::max(left, std::chrono::milliseconds(1)));
+        options.store->get(key(other), std::max(options.timeout - waited(), milliseconds(1)));
       } catch (const CommError& error) {
         fail<CommError>("[gloo] worker {} has waited {} ms for worker {} to connect: {}",
-                        options.worker, options.timeout.count(), other, error.what());
+                        options.worker, waited().count(), other, error.what());
       }
     }
   }

@@ -13,11 +13,13 @@ constexpr const char* kGroup = "group";
 constexpr const char* kAfter = "after";
 constexpr const char* kBucket = "bucket";
 constexpr const char* kAside = "aside";
+constexpr const char* kPrefetched = "prefetched";
 constexpr const char* kReplicatedAfter = "replicated";
 
 Attrs attrs_of(const CollectiveOptions& options) {
   Attrs attrs{{kGroup, options.group}, {kBucket, options.order.has_value()}};
   if (options.order) attrs.set("order", *options.order);
+  if (options.prefetched) attrs.set(kPrefetched, true);
   if (options.after == After::ReplicatedComputation) attrs.set(kAfter, kReplicatedAfter);
   return attrs;
 }
@@ -339,6 +341,10 @@ bool is_for_ranks(const Node& node) {
 
 bool is_aside(const Node& node) {
   return is_bucket(node) && node.attrs.has(kAside);
+}
+
+bool is_prefetched(const Node& node) {
+  return is_bucket(node) && node.attrs.has(kPrefetched);
 }
 
 bool is_bucket(const Node& node) {

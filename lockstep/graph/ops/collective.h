@@ -31,6 +31,9 @@ struct CollectiveOptions {
   After after = After::OwnComputation;
   // Its number among the collectives of the communication stream, if the pass Bucket wrote it.
   std::optional<std::int64_t> order = {};
+  // Of the communication stream, for the compute stream: started at its place in the graph, and
+  // waited for where its results are first read.
+  bool prefetched = false;
 };
 
 // A rank's position in its group, which determines its slices.
@@ -84,6 +87,7 @@ bool is_collective(const Node& node);
 // Whether a node is written for ranks: those, and the two that communicate only in their gradients.
 bool is_for_ranks(const Node& node);
 bool is_aside(const Node& node);
+bool is_prefetched(const Node& node);
 // Whether a collective belongs to the communication stream. (The pass Bucket gives every collective
 // its number, the attribute `order`.)
 bool is_bucket(const Node& node);

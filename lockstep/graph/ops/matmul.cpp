@@ -45,6 +45,16 @@ std::vector<ValueType> infer_matmul(const OpCall& call) {
   const std::int64_t n = b[transpose_b ? -2 : -1];
   require(a[transpose_a ? -2 : -1] == b[transpose_b ? -1 : -2], "inner dimensions differ: {} × {}",
           operand(a, transpose_a), operand(b, transpose_b));
+  if (call.attrs.has(kAccumulates)) {
+    require(a.rank() == 2 && (call.inputs.size() == 3 || call.inputs.size() == 4),
+            "a product that accumulates needs two matrices and what it is added to");
+    for (const char* other : {"activation", "bits", "column_sums", "masked"}) {
+      require(!call.attrs.has(other), "a product that accumulates cannot have {}", other);
+    }
+    require_type(call, 2, {call.dtype(0), {m, n}}, "what a product is added to");
+    if (call.inputs.size() == 4) require_type(call, 3, {DType::F32, {}}, "whether it is added");
+    return {call.inputs[2]};
+  }
   const bool masked = call.attrs.has("masked");
   if (masked) {
     require(a.rank() == 2 && call.inputs.size() == 3 && !call.attrs.has("activation"),
@@ -67,6 +77,12 @@ std::vector<ValueType> infer_matmul(const OpCall& call) {
     outputs.push_back({call.dtype(0), {n}});
   }
   return outputs;
+}
+
+// A product that accumulates reads an element of what it is added to before it writes the result.
+std::vector<std::pair<int, int>> in_place_matmul(const OpCall& call) {
+  if (!call.attrs.has(kAccumulates)) return {};
+  return {{2, 0}};
 }
 
 Value swap_last_axes(Value x) {
@@ -170,6 +186,10 @@ Value matmul(Value a, Value b, Value bias, MatMulOptions options) {
   return a.graph().add1(Op::MatMul, {a, b, bias}, matmul_attrs(options));
 }
 
+bool accumulates(const Node& node) {
+  return node.op == Op::MatMul && node.attrs.has(kAccumulates);
+}
+
 std::vector<OpDef> matmul_ops() {
   return {{.op = Op::MatMul,
            .name = "matmul",
@@ -177,6 +197,8 @@ std::vector<OpDef> matmul_ops() {
            .infer = infer_matmul,
            .gradient = gradient_matmul,
            .cost = cost_matmul,
+           .find_in_place = in_place_matmul,
+           .f32_inputs = {3},
            .place = place_matmul}};
 }
 

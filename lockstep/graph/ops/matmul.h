@@ -22,7 +22,14 @@ struct MatMulOptions {
 //   bits         ReLU after the product: a second output is its mask, one bit per element, in rows
 //                of whole 128 bits: (m, 16 ⌈n / 128⌉) bytes, in the backend's own order
 //   masked       a third input is such a mask: where its bit is not set, the result is zero
+//   accumulates  no bias or activation: a third input of the result's type is added to the result,
+//                which may be computed in its memory. A fourth, an f32 scalar, says whether: if it
+//                is 0, nothing is added, whatever the third input holds
 Value matmul(Value a, Value b, MatMulOptions options = {});
 Value matmul(Value a, Value b, Value bias, MatMulOptions options = {});
+
+inline constexpr const char* kAccumulates = "accumulates";
+// Whether a node is a product that adds to its third input.
+bool accumulates(const Node& node);
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #include "lockstep/graph/ops/collective.h"
 #include "lockstep/graph/ops/conv.h"
 #include "lockstep/graph/ops/elementwise.h"
+#include "lockstep/graph/ops/error_feedback.h"
 #include "lockstep/graph/ops/layout.h"
 #include "lockstep/graph/ops/matmul.h"
 #include "lockstep/graph/ops/norm.h"

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "lockstep/graph/ops/error_feedback.h"
 #include "lockstep/graph/ops/placement_rules.h"
 #include "lockstep/graph/ops/pointwise.h"
 #include "lockstep/graph/ops/rules.h"
@@ -52,6 +53,10 @@ std::vector<ValueId> changed_variables(const Node& node) {
         if (target >= 0) ids.push_back(node.inputs[form.input(segment, target)]);
       }
     }
+  }
+  if (node.op == Op::RoundGradients) {
+    const std::size_t errors = kRoundScalars + node.outputs.size();
+    ids.assign(node.inputs.begin() + static_cast<std::ptrdiff_t>(errors), node.inputs.end());
   }
   if (node.op == Op::Update) {
     const auto count = static_cast<std::size_t>(node.attrs.integer("count"));

@@ -10,6 +10,7 @@ namespace {
 
 // Inputs before the first parameter: rate, scale, step.
 constexpr std::size_t kScalars = 3;
+constexpr const char* kNormOf = "norm_of";
 
 bool set_and_positive(const Attrs& attrs, std::string_view name) {
   return attrs.has(name) && attrs.real(name) > 0;
@@ -24,6 +25,7 @@ std::int64_t slots_of(const std::string& rule, const Attrs& attrs) {
   }
   if (rule == "adam" || rule == "adamw" || rule == "lamb") return 2;
   if (rule == "adagrad" || rule == "lars") return 1;
+  if (rule == kAccumulateRule) return 0;
   fail<UsageError>(
       "there is no update rule called {}; there are: sgd, adam, adamw, rmsprop, adagrad, lars, "
       "lamb",
@@ -35,7 +37,8 @@ bool updates_slices(const Attrs& attrs) {
   return attrs.has(kOfSlices);
 }
 
-std::vector<ValueType> infer_update(const OpCall& call) {
+// The rules for what an update reads.
+void expect_update_inputs(const OpCall& call) {
   const auto count = static_cast<std::size_t>(call.attrs.integer("count"));
   const auto slots = static_cast<std::size_t>(call.attrs.integer("slots"));
   const std::int64_t expected = slots_of(call.attrs.text("rule"), call.attrs);
@@ -58,7 +61,12 @@ std::vector<ValueType> infer_update(const OpCall& call) {
               list == 1 ? "gradient" : "slot", other.str());
     }
   }
+}
+
+std::vector<ValueType> infer_update(const OpCall& call) {
+  expect_update_inputs(call);
   if (!updates_slices(call.attrs)) return {};
+  const auto count = static_cast<std::size_t>(call.attrs.integer("count"));
   const auto parameters = call.inputs.subspan(kScalars, count);
   return {parameters.begin(), parameters.end()};
 }
@@ -73,12 +81,27 @@ std::vector<std::pair<int, int>> in_place_update(const OpCall& call) {
   return pairs;
 }
 
+// An accumulator that each rank has its own values of takes whatever the rank has.
+std::vector<Placement> place_accumulation(const PlaceCall& call, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const Placement& accumulator = call.inputs[kScalars + i];
+    const Placement& value = call.inputs[kScalars + count + i];
+    require(accumulator.is_local() || accumulator == value,
+            "{} is {} on axis {} and cannot take what is {}",
+            call.graph.producer(call.node.inputs[kScalars + i]).name, accumulator.str(), call.axis,
+            value.str());
+  }
+  return {};
+}
+
 // Parameters and slots of all ranks change alike, by the same gradients; or every rank updates its
 // own slices. Slots may be slices where nothing else is: the pass Bucket then writes the update of
 // slices.
 std::vector<Placement> place_update(const PlaceCall& call) {
   const auto count = static_cast<std::size_t>(call.attrs().integer("count"));
-  const Placement wanted = updates_slices(call.attrs()) ? Placement::sharded_flat() : Placement();
+  if (is_accumulation(call.node)) return place_accumulation(call, count);
+  const bool slices = updates_slices(call.attrs()) || call.inputs[kScalars].is_flat();
+  const Placement wanted = slices ? Placement::sharded_flat() : Placement();
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     const Placement& placement = call.inputs[i];
     if (i < kScalars) {
@@ -118,6 +141,22 @@ Cost cost_update(const OpCall& call, std::span<const ValueType> outputs) {
   return {12 * elements, bytes_moved(call, outputs) + elements * size * (1 + slots)};
 }
 
+std::vector<ValueType> infer_update_norms(const OpCall& call) {
+  expect_update_inputs(call);
+  const std::string& rule = call.attrs.text("rule");
+  const bool trust = update_norm_of(call.attrs) == UpdateNorm::Trust;
+  require(!trust || rule == "lars" || rule == "lamb", "the rule {} has no trust ratio", rule);
+  const auto count = static_cast<std::size_t>(call.attrs.integer("count"));
+  return std::vector<ValueType>(trust ? 2 * count : count, {DType::F32, {}});
+}
+
+// A rank that has slices gets the norms of those.
+std::vector<Placement> place_update_norms(const PlaceCall& call) {
+  const bool whole = std::ranges::all_of(
+      call.inputs, [](const Placement& placement) { return placement.is_replicated(); });
+  return whole ? call.all(Placement::replicated()) : place_own(call);
+}
+
 std::vector<ValueType> infer_global_norm(const OpCall& call) {
   require(!call.inputs.empty(), "there is nothing to take the norm of");
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
@@ -136,14 +175,27 @@ Cost cost_global_norm(const OpCall& call, std::span<const ValueType> outputs) {
   return {2 * elements, bytes_moved(call, outputs)};
 }
 
+// Reads everything, writes next to nothing.
+Cost cost_update_norms(const OpCall& call, std::span<const ValueType> outputs) {
+  const auto count = static_cast<std::size_t>(call.attrs.integer("count"));
+  double elements = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    elements += static_cast<double>(call.shape(kScalars + i).elements());
+  }
+  return {8 * elements, bytes_moved(call, outputs)};
+}
+
+// Of slices of a bucket every rank has the norm of its own.
 std::vector<Placement> place_global_norm(const PlaceCall& call) {
+  const auto is_flat = [](const Placement& placement) { return placement.is_flat(); };
+  if (std::ranges::any_of(call.inputs, is_flat)) return place_own(call);
   const auto settled = place_settled(call);
   return settled ? *settled : place_own(call);
 }
 
-}  // namespace
-
-void update(const UpdateInputs& inputs, const std::string& rule, Attrs attrs) {
+// The inputs of a node, and what its attributes say of them.
+std::vector<Value> update_operands(const UpdateInputs& inputs, const std::string& rule,
+                                   Attrs& attrs) {
   const std::size_t count = inputs.parameters.size();
   require(count > 0, "[update] {}: there are no parameters to update", rule);
   require(inputs.gradients.size() == count, "[update] {}: {} parameters, but {} gradients", rule,
@@ -162,12 +214,45 @@ void update(const UpdateInputs& inputs, const std::string& rule, Attrs attrs) {
   attrs.set("rule", rule);
   attrs.set("count", static_cast<std::int64_t>(count));
   attrs.set("slots", static_cast<std::int64_t>(inputs.slots.size()));
-  inputs.parameters[0].graph().add(Op::Update, all, std::move(attrs));
+  return all;
+}
+
+}  // namespace
+
+std::span<const ValueId> staged_slots(const Node& node) {
+  if (node.op != Op::Update || !node.attrs.has(kStaged)) return {};
+  const auto count = static_cast<std::size_t>(node.attrs.integer("count"));
+  return std::span(node.inputs).subspan(kScalars + 2 * count);
+}
+
+void update(const UpdateInputs& inputs, const std::string& rule, Attrs attrs) {
+  const std::vector<Value> all = update_operands(inputs, rule, attrs);
+  all.back().graph().add(Op::Update, all, std::move(attrs));
+}
+
+std::vector<Value> update_norms(const UpdateInputs& inputs, const std::string& rule, Attrs attrs,
+                                UpdateNorm of) {
+  const std::vector<Value> all = update_operands(inputs, rule, attrs);
+  attrs.set(kNormOf, of == UpdateNorm::Trust ? "trust" : "gradients");
+  return all.back().graph().add(Op::UpdateNorms, all, std::move(attrs));
+}
+
+UpdateNorm update_norm_of(const Attrs& attrs) {
+  return attrs.text(kNormOf) == "trust" ? UpdateNorm::Trust : UpdateNorm::Gradients;
+}
+
+bool is_accumulation(const Node& node) {
+  return node.op == Op::Update && node.attrs.text("rule") == kAccumulateRule;
 }
 
 Value global_norm(std::span<const Value> values) {
   require(!values.empty(), "[global_norm] there is nothing to take the norm of");
   return values[0].graph().add(Op::GlobalNorm, values).at(0);
+}
+
+Value gradient_norm(std::span<const Value> gradients) {
+  require(!gradients.empty(), "[gradient_norm] there are no gradients to take the norm of");
+  return gradients[0].graph().add(Op::GlobalNorm, gradients, {{kByBucket, true}}).at(0);
 }
 
 std::vector<OpDef> update_ops() {
@@ -178,6 +263,11 @@ std::vector<OpDef> update_ops() {
            .find_in_place = in_place_update,
            .effect = true,
            .place = place_update},
+          {.op = Op::UpdateNorms,
+           .name = "update_norms",
+           .infer = infer_update_norms,
+           .cost = cost_update_norms,
+           .place = place_update_norms},
           {.op = Op::GlobalNorm,
            .name = "global_norm",
            .infer = infer_global_norm,

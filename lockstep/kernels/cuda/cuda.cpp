@@ -46,6 +46,7 @@ KernelLibrary make_cuda_kernels(Device& device, const CudaKernelOptions& options
   add_cuda_softmax(library);
   add_cuda_pool(library);
   add_cuda_update(library);
+  add_cuda_rounding(library);
   add_cuda_matmul(library);
   add_cuda_conv(library);
   return library;

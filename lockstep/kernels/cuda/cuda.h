@@ -137,6 +137,7 @@ void add_cuda_layer_norm(KernelLibrary& library);   // layer_norm.cu
 void add_cuda_softmax(KernelLibrary& library);      // softmax.cu
 void add_cuda_pool(KernelLibrary& library);         // pool.cu
 void add_cuda_update(KernelLibrary& library);       // update.cu
+void add_cuda_rounding(KernelLibrary& library);     // round_gradients.cu
 void add_cuda_matmul(KernelLibrary& library);       // matmul.cpp
 void add_cuda_conv(KernelLibrary& library);         // conv.cpp
 

@@ -7,8 +7,11 @@
 // gradient, and in the update (kernels/reference/update.cpp): no core waits for cache lines that
 // another has changed. A product that sums over the rows of the weights becomes one partial sum per
 // thread.
+#include <cstring>
+
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/graph/ops/matmul.h"
 #include "lockstep/kernels/onednn/activation.h"
 #include "lockstep/kernels/onednn/onednn.h"
 
@@ -82,6 +85,7 @@ std::int64_t max_extra_sums(const Product& p) {
 struct Part {
   Along extent = Along::Library;
   std::int64_t begin = 0, end = 0;
+  bool adds = false;  // to what y holds
 };
 
 void multiply(const Product& p, const float* a, const float* b, float* y, const Part& part) {
@@ -102,8 +106,9 @@ void multiply(const Product& p, const float* a, const float* b, float* y, const 
     a += part.begin * (p.transpose_a ? row_a : 1);
     b += part.begin * (p.transpose_b ? 1 : row_b);
   }
-  const dnnl_status_t status = dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', m,
-                                          n, k, 1.0f, a, row_a, b, row_b, 0.0f, y, p.n);
+  const dnnl_status_t status =
+      dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', m, n, k, 1.0f, a, row_a, b,
+                 row_b, part.adds ? 1.0f : 0.0f, y, p.n);
   ensure(status == dnnl_success, "oneDNN failed to compute a product of {} × {} × {}", m, k, n);
 }
 
@@ -118,13 +123,14 @@ void add_sums(float* y, const float* sums, std::int64_t count, std::int64_t elem
 
 // Each thread computes the part of the product for its rows of the weights.
 void multiply_in_parts(const Product& p, const float* a, const float* b, float* y, float* sums,
-                       Along extent, int threads) {
+                       Along extent, int threads, bool adds) {
   const std::int64_t whole = extent == Along::M ? p.m : extent == Along::N ? p.n : p.k;
   const std::int64_t elements = p.m * p.n;
   parallel_for(threads, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t t = first; t < last; ++t) {
-      float* const to = extent == Along::K && t > 0 ? sums + (t - 1) * elements : y;
-      multiply(p, a, b, to, {extent, whole * t / threads, whole * (t + 1) / threads});
+      const bool apart = extent == Along::K && t > 0;
+      multiply(p, a, b, apart ? sums + (t - 1) * elements : y,
+               {extent, whole * t / threads, whole * (t + 1) / threads, adds && !apart});
     }
   });
   if (extent == Along::K) add_sums(y, sums, threads - 1, elements);
@@ -156,9 +162,19 @@ bool supports(const KernelCall& call) {
   return call.row_major() && f32_and_not_empty(call) && !extra;
 }
 
+// y becomes what a product is added to, unless it is that already.
+void begin_with(const float* added, float* y, std::int64_t elements) {
+  if (added == y) return;
+  parallel_for(elements, 1 << 15, [&](std::int64_t begin, std::int64_t end) {
+    std::memcpy(y + begin, added + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
+  });
+}
+
 std::unique_ptr<Kernel> make(const KernelCall& call) {
   const Product p = product_of(call);
-  const bool biased = call.in_count() > 2;
+  const bool accumulating = call.attrs().has(kAccumulates);
+  const bool asks = accumulating && call.in_count() > 3;
+  const bool biased = call.in_count() > 2 && !accumulating;
   const Epilogue epilogue{
       activation_loops(call.attrs().text_or_empty("activation")),
       call.attrs().has("alpha") ? static_cast<float>(call.attrs().real("alpha")) : 0.0f};
@@ -166,14 +182,17 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
     const auto* a = binding.in<float>(0);
     const auto* b = binding.in<float>(1);
     float* y = binding.out<float>(0);
+    const bool adds = accumulating && (!asks || *binding.in<float>(3) != 0.0f);
+    if (adds) begin_with(binding.in<float>(2), y, p.m * p.n);
     const int threads = threads_of_a_loop();
     const Along extent = along(p, threads);
     if (extent == Along::Library) {
       for (std::int64_t i = 0; i < p.batches; ++i) {
-        multiply(p, a + i * p.stride_a, b + i * p.stride_b, y + i * p.m * p.n, {});
+        multiply(p, a + i * p.stride_a, b + i * p.stride_b, y + i * p.m * p.n, {.adds = adds});
       }
     } else {
-      multiply_in_parts(p, a, b, y, reinterpret_cast<float*>(binding.workspace), extent, threads);
+      multiply_in_parts(p, a, b, y, reinterpret_cast<float*>(binding.workspace), extent, threads,
+                        adds);
     }
     epilogue(y, biased ? binding.in<float>(2) : nullptr, p.batches * p.m, p.n);
   });
@@ -191,7 +210,10 @@ void add_matmul(KernelLibrary& library) {
                            .supports = supports,
                            .make = make,
                            .workspace_bytes = workspace,
-                           .fuses_activation = fuses});
+                           .fuses_activation = fuses,
+                           .offers = [](const KernelCall&, std::string_view extra) {
+                             return extra == kAccumulates;
+                           }});
 }
 
 }  // namespace lockstep::onednn

@@ -32,8 +32,9 @@ std::unique_ptr<Kernel> make_own_slice(const KernelCall& call) {
   return make_kernel([slices, size](const Binding& binding) {
     for (std::size_t i = 0; i < slices.size(); ++i) {
       if (slices[i].size() == 0) continue;
-      const std::byte* from = binding.inputs[i];
-      std::memcpy(binding.outputs[i], from + slices[i].begin * size, slices[i].size() * size);
+      const std::byte* from = binding.inputs[i] + slices[i].begin * size;
+      if (from != binding.outputs[i])
+        std::memcpy(binding.outputs[i], from, slices[i].size() * size);
     }
   });
 }

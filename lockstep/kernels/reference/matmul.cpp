@@ -5,6 +5,7 @@
 #include <array>
 
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/graph/ops/matmul.h"
 #include "lockstep/kernels/reference/floating.h"
 #include "lockstep/kernels/reference/fused_activation.h"
 #include "lockstep/kernels/reference/reference.h"
@@ -28,6 +29,8 @@ struct Product {
   bool bits = false;         // also write a mask of the positive results
   bool masked = false;
   std::int64_t mask_bytes = 0;  // per row
+  bool accumulates = false;     // adds to a third input
+  bool asks = false;            // if a fourth is not 0
 };
 
 Product product_of(const KernelCall& call) {
@@ -41,7 +44,9 @@ Product product_of(const KernelCall& call) {
   p.n = call.out_shape(0)[-1];
   p.one_b = call.in_shape(1).rank() == 2;
   p.masked = call.attrs().has("masked");
-  p.bias = call.in_count() > 2 && !p.masked;
+  p.accumulates = call.attrs().has(kAccumulates);
+  p.asks = p.accumulates && call.in_count() > 3;
+  p.bias = call.in_count() > 2 && !p.masked && !p.accumulates;
   p.column_sums = call.attrs().has("column_sums");
   p.bits = call.attrs().has("bits");
   if (p.bits) p.mask_bytes = call.out_shape(1)[-1];
@@ -85,15 +90,16 @@ double dot(const T* a, std::int64_t a_step, const T* b, std::int64_t k) {
   return total;
 }
 
+// `first`: what sums begin with, a row that may be y itself; null: zeros.
 template <class T>
-void multiply_row(const Product& p, const T* a, const T* b, const T* bias, T* y) {
+void multiply_row(const Product& p, const T* a, const T* b, const T* first, T* y) {
   const std::int64_t a_step = p.transpose_a ? p.m : 1;
   std::array<double, kTile> totals;
   for (std::int64_t begin = 0; begin < p.n; begin += kTile) {
     const std::int64_t columns = std::min(kTile, p.n - begin);
     for (std::int64_t j = 0; j < columns; ++j) {
       totals[static_cast<std::size_t>(j)] =
-          bias == nullptr ? 0.0 : static_cast<double>(bias[begin + j]);
+          first == nullptr ? 0.0 : static_cast<double>(first[begin + j]);
     }
     if (p.transpose_b) {
       for (std::int64_t j = 0; j < columns; ++j) {
@@ -137,7 +143,7 @@ template <class T>
 std::unique_ptr<Kernel> make_matmul_of(const KernelCall& call) {
   return make_kernel([p = product_of(call),
                       activation = RowActivation<T>(call.attrs())](const Binding& binding) {
-    const T* bias = p.bias ? binding.in<T>(2) : nullptr;
+    const bool adds = p.accumulates && (!p.asks || *binding.in<float>(3) != 0.0F);
     parallel_for(p.batches * p.m, grain_for(p.n * p.k), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int64_t batch = row / p.m;
@@ -145,7 +151,10 @@ std::unique_ptr<Kernel> make_matmul_of(const KernelCall& call) {
         const T* a = binding.in<T>(0) + batch * p.m * p.k + (p.transpose_a ? i : i * p.k);
         const T* b = binding.in<T>(1) + (p.one_b ? 0 : batch * p.k * p.n);
         T* y = binding.out<T>(0) + row * p.n;
-        multiply_row(p, a, b, bias, y);
+        const T* const first = p.bias ? binding.in<T>(2)
+                               : adds ? binding.in<T>(2) + row * p.n
+                                      : nullptr;
+        multiply_row(p, a, b, first, y);
         activation.apply(y, p.n);
         if (p.bits) {
           write_mask(y, p.n, binding.out<std::uint8_t>(1) + row * p.mask_bytes, p.mask_bytes);
@@ -168,7 +177,11 @@ void add_reference_matmul(KernelLibrary& library) {
               {.name = "reference.matmul",
                .supports = supports_floating,
                .make = make_matmul,
-               .fuses_activation = [](const KernelCall&, std::string_view) { return true; }});
+               .fuses_activation = [](const KernelCall&, std::string_view) { return true; },
+               .offers =
+                   [](const KernelCall& call, std::string_view extra) {
+                     return extra == kAccumulates && is_f32_or_f64(call.in_dtype(0));
+                   }});
 }
 
 }  // namespace lockstep

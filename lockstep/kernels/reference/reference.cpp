@@ -16,6 +16,7 @@ void add_reference_kernels(KernelLibrary& library) {
   add_reference_random(library);
   add_reference_softmax(library);
   add_reference_update(library);
+  add_reference_error_feedback(library);
   add_reference_collective(library);
   add_reference_layout(library);
 }

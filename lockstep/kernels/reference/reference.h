@@ -24,6 +24,8 @@ void add_reference_softmax(KernelLibrary& library);
 void add_reference_collective(KernelLibrary& library);
 // Assign, Update and GlobalNorm.
 void add_reference_update(KernelLibrary& library);
+// RoundGradients.
+void add_reference_error_feedback(KernelLibrary& library);
 // Reorder.
 void add_reference_layout(KernelLibrary& library);
 

@@ -7,6 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/device/cpu/parallel.h"
+#include "lockstep/graph/ops/update.h"
 #include "lockstep/kernels/reference/floating.h"
 #include "lockstep/kernels/reference/reference.h"
 #include "lockstep/kernels/reference/update_loops.h"
@@ -88,6 +89,7 @@ UpdateRule rule_of(const Attrs& attrs) {
   if (rule == "rmsprop") return UpdateRule::RmsProp;
   if (rule == "adagrad") return UpdateRule::Adagrad;
   if (rule == "lars") return UpdateRule::Lars;
+  if (rule == kAccumulateRule) return UpdateRule::Accumulate;
   ensure(rule == "lamb", "'{}' is not an update rule", rule);
   return UpdateRule::Lamb;
 }
@@ -97,6 +99,7 @@ struct UpdateOptions {
   UpdateRule rule = UpdateRule::Sgd;
   double momentum, weight_decay, epsilon, beta_1, beta_2, rho, trust, clip_value, clip_norm;
   bool nesterov = false;
+  bool trusted = false;  // the rate has the trust ratio
 
   explicit UpdateOptions(const Attrs& attrs)
       : rule(rule_of(attrs)),
@@ -109,7 +112,8 @@ struct UpdateOptions {
         trust(real_or(attrs, "trust", 0.001)),
         clip_value(real_or(attrs, "clip_value", std::numeric_limits<double>::infinity())),
         clip_norm(real_or(attrs, "clip_norm", 0)),
-        nesterov(flag_or_false(attrs, "nesterov")) {}
+        nesterov(flag_or_false(attrs, "nesterov")),
+        trusted(flag_or_false(attrs, kTrusted)) {}
 
   bool decays_inside() const { return rule == UpdateRule::Lars || rule == UpdateRule::Lamb; }
   // Whether each parameter's norm matters, so that adjacent parameters cannot be merged.
@@ -148,10 +152,11 @@ UpdateScalars<T> scalars_for(const UpdateOptions& o, double rate, double scale, 
   return s;
 }
 
+// Where the lists of an update's inputs are.
 template <class T>
-class UpdateKernel final : public Kernel {
+class UpdateLists {
  public:
-  explicit UpdateKernel(const KernelCall& call) : options_(call.attrs()) {
+  explicit UpdateLists(const KernelCall& call) {
     const auto count = static_cast<std::size_t>(call.attrs().integer("count"));
     slots_ = static_cast<std::size_t>(call.attrs().integer("slots"));
     for (std::size_t i = 0; i < count; ++i) {
@@ -159,27 +164,52 @@ class UpdateKernel final : public Kernel {
       counts_.push_back(static_cast<std::int64_t>(call.graph.bytes(id) / sizeof(T)));
     }
     // The rule expects rmsprop's mean in slot 2, with or without momentum.
-    const bool lone_mean = options_.rule == UpdateRule::RmsProp && options_.momentum <= 0;
+    const UpdateOptions options(call.attrs());
+    const bool lone_mean = options.rule == UpdateRule::RmsProp && options.momentum <= 0;
     second_slot_ = lone_mean ? 2 : 1;
   }
+
+  std::size_t count() const { return counts_.size(); }
+  std::int64_t largest() const { return *std::ranges::max_element(counts_); }
+
+  // Parameters and slots are inputs that an Update changes in place.
+  UpdateRange<T> range(const Binding& binding, std::size_t i) const {
+    const auto writable = [&](std::size_t list) {
+      return const_cast<T*>(binding.in<T>(kScalars + list * count() + i));
+    };
+    UpdateRange<T> range{writable(0), writable(1), {}, counts_[i]};
+    for (std::size_t slot = 0; slot < slots_; ++slot) {
+      range.slots[slot == 1 ? second_slot_ : slot] = writable(2 + slot);
+    }
+    return range;
+  }
+
+ private:
+  std::vector<std::int64_t> counts_;  // elements per parameter, including padding
+  std::size_t slots_ = 0;
+  std::size_t second_slot_ = 1;
+};
+
+template <class T>
+class UpdateKernel final : public Kernel {
+ public:
+  explicit UpdateKernel(const KernelCall& call) : options_(call.attrs()), lists_(call) {}
 
   void bind(const Binding& binding) override {
     rate_ = binding.in<float>(0);
     scale_ = binding.in<float>(1);
     step_ = binding.in<std::int64_t>(2);
     ranges_.clear();
-    std::int64_t largest = 0;
-    for (std::size_t i = 0; i < counts_.size(); ++i) {
-      const UpdateRange<T> range = range_of(binding, i);
+    for (std::size_t i = 0; i < lists_.count(); ++i) {
+      const UpdateRange<T> range = lists_.range(binding, i);
       if (!ranges_.empty() && !options_.by_parameter() && adjacent(ranges_.back(), range) &&
           std::max(ranges_.back().count, range.count) < kLargeParameter) {
         ranges_.back().count += range.count;
       } else if (range.count > 0) {
         ranges_.push_back(range);
       }
-      largest = std::max(largest, range.count);
     }
-    partial_.resize(static_cast<std::size_t>(chunks_of(largest)));
+    partial_.resize(static_cast<std::size_t>(chunks_of(lists_.largest())));
   }
 
   void run(Stream&) override {
@@ -190,19 +220,6 @@ class UpdateKernel final : public Kernel {
   }
 
  private:
-  // Parameters and slots are inputs that the node updates in place.
-  UpdateRange<T> range_of(const Binding& binding, std::size_t i) const {
-    const std::size_t count = counts_.size();
-    const auto writable = [&](std::size_t list) {
-      return const_cast<T*>(binding.in<T>(kScalars + list * count + i));
-    };
-    UpdateRange<T> range{writable(0), writable(1), {}, counts_[i]};
-    for (std::size_t slot = 0; slot < slots_; ++slot) {
-      range.slots[slot == 1 ? second_slot_ : slot] = writable(2 + slot);
-    }
-    return range;
-  }
-
   // Whether range b begins where a ends, for the parameter, the gradient and every slot.
   static bool adjacent(const UpdateRange<T>& a, const UpdateRange<T>& b) {
     bool result = a.parameter + a.count == b.parameter && a.gradient + a.count == b.gradient;
@@ -223,10 +240,13 @@ class UpdateKernel final : public Kernel {
       const double size = norm(NormOf::Gradient, range, whole);
       if (size > options_.clip_norm) s.scale *= static_cast<T>(options_.clip_norm / size);
     }
-    if (options_.rule == UpdateRule::Lars) s.step = s.rate * lars_trust(range, s);
+    if (options_.trusted) s.step = s.rate;
+    if (options_.rule == UpdateRule::Lars && !options_.trusted) {
+      s.step = s.rate * lars_trust(range, s);
+    }
     if (options_.rule == UpdateRule::Lamb) {
       in_pieces(range, [&](const UpdateRange<T>& piece) { update_moments(piece, s); });
-      s.step = s.rate * lamb_trust(range, s);
+      if (!options_.trusted) s.step = s.rate * lamb_trust(range, s);
     }
     in_pieces(range, [&](const UpdateRange<T>& piece) { apply_rule(options_.rule, piece, s); });
   }
@@ -251,9 +271,7 @@ class UpdateKernel final : public Kernel {
   }
 
   UpdateOptions options_;
-  std::size_t slots_ = 0;
-  std::size_t second_slot_ = 1;
-  std::vector<std::int64_t> counts_;  // elements per parameter, including padding
+  UpdateLists<T> lists_;
   std::vector<UpdateRange<T>> ranges_;
   std::vector<double> partial_;
   const float* rate_ = nullptr;
@@ -276,6 +294,64 @@ bool supports_update(const KernelCall& call) {
 std::unique_ptr<Kernel> make_update(const KernelCall& call) {
   if (call.in_dtype(kScalars) == DType::F64) return std::make_unique<UpdateKernel<double>>(call);
   return std::make_unique<UpdateKernel<float>>(call);
+}
+
+template <class T>
+class UpdateNormsKernel final : public Kernel {
+ public:
+  explicit UpdateNormsKernel(const KernelCall& call)
+      : options_(call.attrs()), lists_(call), of_(update_norm_of(call.attrs())) {}
+
+  void bind(const Binding& binding) override {
+    rate_ = binding.in<float>(0);
+    scale_ = binding.in<float>(1);
+    step_ = binding.in<std::int64_t>(2);
+    ranges_.clear();
+    results_.clear();
+    for (std::size_t i = 0; i < lists_.count(); ++i) ranges_.push_back(lists_.range(binding, i));
+    for (std::size_t i = 0; i < binding.outputs.size(); ++i) {
+      results_.push_back(binding.out<float>(i));
+    }
+    partial_.resize(static_cast<std::size_t>(chunks_of(lists_.largest())));
+  }
+
+  void run(Stream&) override {
+    UpdateScalars<T> scalars =
+        scalars_for<T>(options_, static_cast<double>(*rate_), static_cast<double>(*scale_), *step_);
+    const bool lamb = options_.rule == UpdateRule::Lamb;
+    if (of_ == UpdateNorm::Gradients) scalars.clip = std::numeric_limits<T>::infinity();
+    for (std::size_t i = 0; i < ranges_.size(); ++i) {
+      if (of_ == UpdateNorm::Gradients) {
+        *results_[i] = norm(NormOf::Gradient, ranges_[i], scalars);
+        continue;
+      }
+      *results_[i] = norm(NormOf::Parameter, ranges_[i], scalars);
+      *results_[ranges_.size() + i] =
+          norm(lamb ? NormOf::NextLambDirection : NormOf::Gradient, ranges_[i], scalars);
+    }
+  }
+
+ private:
+  float norm(NormOf what, const UpdateRange<T>& range, const UpdateScalars<T>& scalars) {
+    return static_cast<float>(std::sqrt(sum_in_chunks(what, range, scalars, partial_.data())));
+  }
+
+  UpdateOptions options_;
+  UpdateLists<T> lists_;
+  UpdateNorm of_;
+  std::vector<UpdateRange<T>> ranges_;
+  std::vector<float*> results_;
+  std::vector<double> partial_;
+  const float* rate_ = nullptr;
+  const float* scale_ = nullptr;
+  const std::int64_t* step_ = nullptr;
+};
+
+std::unique_ptr<Kernel> make_update_norms(const KernelCall& call) {
+  if (call.in_dtype(kScalars) == DType::F64) {
+    return std::make_unique<UpdateNormsKernel<double>>(call);
+  }
+  return std::make_unique<UpdateNormsKernel<float>>(call);
 }
 
 template <class T>
@@ -347,6 +423,9 @@ void add_reference_update(KernelLibrary& library) {
                            .make = make_assign});
   library.add(Op::Update,
               {.name = "reference.update", .supports = supports_update, .make = make_update});
+  library.add(
+      Op::UpdateNorms,
+      {.name = "reference.update_norms", .supports = supports_update, .make = make_update_norms});
   library.add(Op::GlobalNorm,
               {.name = "reference.global_norm",
                .supports = [](const KernelCall& call) { return is_f32_or_f64(call.in_dtype(0)); },

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-enum class UpdateRule { Sgd, SgdMomentum, Adam, RmsProp, Adagrad, Lars, Lamb };
+enum class UpdateRule { Sgd, SgdMomentum, Adam, RmsProp, Adagrad, Lars, Lamb, Accumulate };
 
 // A contiguous range of elements that are updated in the same way. Pointers that a rule or a norm
 // does not use are null.
@@ -70,6 +70,20 @@ LOCKSTEP_INLINE void update_sgd(const UpdateRange<T>& r, const UpdateScalars<T>&
   const T* g = r.gradient;
 #pragma omp simd
   for (std::int64_t i = 0; i < r.count; ++i) p[i] = p[i] * s.keep - s.rate * seen(g[i], s);
+}
+
+// A rate of 0 begins the sum anew.
+template <class T>
+LOCKSTEP_INLINE void accumulate(const UpdateRange<T>& r, const UpdateScalars<T>& s) {
+  T* p = r.parameter;
+  const T* g = r.gradient;
+  if (s.rate == T(0)) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < r.count; ++i) p[i] = seen(g[i], s);
+    return;
+  }
+#pragma omp simd
+  for (std::int64_t i = 0; i < r.count; ++i) p[i] += seen(g[i], s);
 }
 
 template <class T>
@@ -217,11 +231,14 @@ LOCKSTEP_INLINE void update_rule(UpdateRule rule, const UpdateRange<T>& r,
       return update_lars(r, s);
     case UpdateRule::Lamb:
       return update_lamb(r, s);
+    case UpdateRule::Accumulate:
+      return accumulate(r, s);
   }
 }
 
 // What a norm is computed over.
-enum class NormOf { Parameter, Gradient, LambDirection };
+// Next direction: as it will be when the moments are updated.
+enum class NormOf { Parameter, Gradient, LambDirection, NextLambDirection };
 
 // Elements per block; their squares are added to interleaved sums: vectorised, and in the same
 // order on every instruction set.
@@ -239,8 +256,15 @@ LOCKSTEP_INLINE void copy_block(NormOf what, const UpdateRange<T>& r, const Upda
     for (std::int64_t i = 0; i < r.count; ++i) block[i] = p[i];
   } else if (what == NormOf::Gradient) {
     for (std::int64_t i = 0; i < r.count; ++i) block[i] = seen(g[i], s);
-  } else {
+  } else if (what == NormOf::LambDirection) {
     for (std::int64_t i = 0; i < r.count; ++i) block[i] = lamb_direction(p[i], m[i], v[i], s);
+  } else {
+    for (std::int64_t i = 0; i < r.count; ++i) {
+      const T x = seen(g[i], s);
+      const T first = m[i] + (x - m[i]) * s.beta_1;
+      const T second = v[i] + (x * x - v[i]) * s.beta_2;
+      block[i] = lamb_direction(p[i], first, second, s);
+    }
   }
 }
 

@@ -1,5 +1,9 @@
 // Matrix products by cuBLASLt, with the bias and, if possible, the activation, ReLU's gradient or
 // the gradient of a bias in its epilogue. Our own kernel does the rest in one pass over the result.
+// A product that accumulates is added by cuBLASLt (its C), after our own kernel has zeroed what it
+// is added to where that does not count.
+#include "lockstep/graph/ops/matmul.h"
+#include "lockstep/kernels/cuda/matmul/matmul_begin.h"
 #include "lockstep/kernels/cuda/matmul/matmul_choice.h"
 
 namespace lockstep {
@@ -18,8 +22,8 @@ std::uint32_t alignment_of(const MatmulPlaces& places) {
   std::uintptr_t bits = 256;
   for (const void* pointer :
        {static_cast<const void*>(places.a), static_cast<const void*>(places.b),
-        static_cast<const void*>(places.bias), static_cast<const void*>(places.y),
-        static_cast<const void*>(places.sums)}) {
+        static_cast<const void*>(places.bias), static_cast<const void*>(places.added),
+        static_cast<const void*>(places.y), static_cast<const void*>(places.sums)}) {
     bits |= reinterpret_cast<std::uintptr_t>(pointer);
   }
   return static_cast<std::uint32_t>(bits & (~bits + 1));
@@ -42,11 +46,15 @@ class MatmulKernel final : public Kernel {
     places_ = {.a = binding.inputs[0],
                .b = binding.inputs[1],
                .bias = product_.tail.biased ? binding.inputs[2] : nullptr,
+               .added = !product_.accumulates ? nullptr
+                        : product_.asks       ? binding.outputs[0]
+                                              : binding.inputs[2],
                .y = binding.outputs[0],
                .sums = product_.column_sums ? binding.outputs[1] : nullptr,
                .bits = product_.bits     ? binding.outputs[1]
                        : product_.masked ? const_cast<std::byte*>(binding.inputs[2])
                                          : nullptr};
+    if (product_.asks) begin_ = {.added = binding.in<float>(3), .from = binding.inputs[2]};
     workspace_ = binding.workspace;
     // Values are aligned to 64 bytes, except for gradients of one all-reduce, which are packed. A
     // mask that does not pay off is still computed if the node has it.
@@ -57,6 +65,10 @@ class MatmulKernel final : public Kernel {
 
   void run(Stream& stream) override {
     const cudaStream_t handle = cuda_stream(stream);
+    if (product_.asks) {
+      begin_accumulation(product_.dtype, begin_.added, begin_.from, places_.y,
+                         product_.m * product_.n, handle);
+    }
     library_.check(descriptors_->run(choice_, places_, workspace_, handle), "a matrix product");
     rest_.run(places_.y, places_.bias, handle);
     if (product_.column_sums && !adds_columns(choice_.epilogue)) {
@@ -108,6 +120,10 @@ class MatmulKernel final : public Kernel {
   BiasActivation rest_;
   std::unique_ptr<MatmulDescriptors> descriptors_;
   MatmulPlaces places_;
+  struct {
+    const float* added = nullptr;
+    const std::byte* from = nullptr;
+  } begin_;  // of a product that asks whether it is added
   std::byte* workspace_ = nullptr;
 };
 
@@ -135,6 +151,18 @@ std::unique_ptr<Kernel> make(const KernelCall& call) {
       p.sums().run(binding.inputs[1], binding.outputs[1], binding.workspace, stream);
     }
     if (bytes == 0) return;
+    if (p.asks) {
+      begin_accumulation(p.dtype, binding.in<float>(3), binding.inputs[2], binding.outputs[0],
+                         p.m * p.n, stream);
+      return;
+    }
+    if (p.accumulates) {
+      if (binding.outputs[0] == binding.inputs[2]) return;
+      check_cuda(cudaMemcpyAsync(binding.outputs[0], binding.inputs[2], bytes,
+                                 cudaMemcpyDeviceToDevice, stream),
+                 "copying what nothing is added to");
+      return;
+    }
     check_cuda(cudaMemsetAsync(binding.outputs[0], 0, bytes, stream), "zeroing a product");
     p.tail.run(binding.outputs[0], p.tail.biased ? binding.inputs[2] : nullptr, stream);
   });
@@ -148,10 +176,12 @@ std::size_t workspace_bytes(const KernelCall& call) {
   return sums > 0 ? sums_offset(own) + sums : own;
 }
 
-// Whether cuBLASLt can do it in the epilogue at next to no cost.
+// Whether cuBLASLt can do it in the epilogue at next to no cost. Products that accumulate are not
+// offered: that they save more than the launch before them costs is still to be measured.
 bool offers(const KernelCall& call, std::string_view extra) {
   MatmulProduct p = matmul_product_of(call);
   if (is_empty(p)) return false;
+  if (extra == kAccumulates) return false;
   const auto epilogue = [&] { return matmul_choice(cuda_context(call), p).epilogue; };
   if (extra == "column_sums") {
     p.column_sums = true;

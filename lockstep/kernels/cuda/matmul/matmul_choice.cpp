@@ -67,6 +67,7 @@ class Trial {
       std::byte* bias = take(bytes(p.n));
       MatmulPlaces& places = places_.emplace_back();
       places = {.a = a, .b = b, .bias = bias, .y = take(y_bytes_), .sums = take(bytes(p.n))};
+      if (p.accumulates) places.added = places.y;
       places.bits = take(bits_bytes_);
       workspaces_.push_back(take(kMostWorkspace));
       fill_random(a, p.dtype, a_count_, 1, watch_.stream());

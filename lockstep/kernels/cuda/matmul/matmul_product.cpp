@@ -1,5 +1,7 @@
 #include "lockstep/kernels/cuda/matmul/matmul_product.h"
 
+#include "lockstep/graph/ops/matmul.h"
+
 namespace lockstep {
 namespace {
 
@@ -33,7 +35,9 @@ MatmulProduct matmul_product_of(const KernelCall& call) {
   p.tail.dtype = p.dtype;
   p.bits = call.attrs().has("bits");
   p.masked = call.attrs().has("masked");
-  p.tail.biased = call.in_count() > 2 && !p.masked;
+  p.accumulates = call.attrs().has(kAccumulates);
+  p.asks = p.accumulates && call.in_count() > 3;
+  p.tail.biased = call.in_count() > 2 && !p.masked && !p.accumulates;
   if (p.tail.biased) p.tail.bias_dtype = call.in_dtype(2);
   p.tail.activation = cuda_activation(call.attrs().text_or_empty("activation"));
   p.tail.alpha = call.attrs().has("alpha") ? static_cast<float>(call.attrs().real("alpha")) : 0.0f;
@@ -49,7 +53,7 @@ std::string MatmulProduct::name() const {
                      transpose_b ? "ᵀ" : "", tail.biased ? name_of(tail.bias_dtype) : "none",
                      static_cast<int>(tail.activation)) +
          (stride_b == 0 && batches > 1 ? " one b" : "") + (column_sums ? " column sums" : "") +
-         (bits ? " bits" : "") + (masked ? " masked" : "");
+         (bits ? " bits" : "") + (masked ? " masked" : "") + (accumulates ? " accumulates" : "");
 }
 
 template <class T>
@@ -144,9 +148,10 @@ cublasStatus_t MatmulDescriptors::run(const MatmulChoice& choice, const MatmulPl
                                       std::byte* workspace, cudaStream_t stream) const {
   const float one = 1.0f;
   const float zero = 0.0f;
-  return library_.multiply(library_.handle, product_, &one, places.b, b_, places.a, a_, &zero,
-                           places.y, y_, places.y, y_, &choice.algorithm, workspace,
-                           choice.workspace_bytes, stream);
+  const bool adds = places.added != nullptr;
+  return library_.multiply(library_.handle, product_, &one, places.b, b_, places.a, a_,
+                           adds ? &one : &zero, adds ? places.added : places.y, y_, places.y, y_,
+                           &choice.algorithm, workspace, choice.workspace_bytes, stream);
 }
 
 // The layout of a matrix with so many rows and columns (column-major), one per batch element.

@@ -27,6 +27,8 @@ struct MatmulProduct {
   bool column_sums = false;  // also compute the column sums of b, (k, n)
   bool bits = false;         // also write the mask of the ReLU as bits
   bool masked = false;       // mask the result by such bits
+  bool accumulates = false;  // is added to a third input,
+  bool asks = false;         // if a fourth is not 0
 
   double operations() const {
     return 2.0 * static_cast<double>(batches * m) * static_cast<double>(n * k);
@@ -68,6 +70,7 @@ struct MatmulPlaces {
   const std::byte* a = nullptr;
   const std::byte* b = nullptr;
   const std::byte* bias = nullptr;
+  const std::byte* added = nullptr;  // to the product: y itself, or elsewhere
   std::byte* y = nullptr;
   std::byte* sums = nullptr;
   std::byte* bits = nullptr;  // written or read

@@ -21,17 +21,6 @@ std::unique_ptr<Kernel> make_reshape(const KernelCall& call) {
   });
 }
 
-// All-reduce with a single replica: a copy.
-std::unique_ptr<Kernel> make_all_reduce(const KernelCall& call) {
-  std::vector<std::size_t> bytes;
-  for (ValueId id : call.node.outputs) bytes.push_back(call.graph.bytes(id));
-  return make_cuda_kernel([bytes](const Binding& binding, cudaStream_t stream) {
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      copy_bytes(binding.outputs[i], binding.inputs[i], bytes[i], stream);
-    }
-  });
-}
-
 // Reads the input with these strides, from this offset, into a row-major output.
 std::unique_ptr<Kernel> strided_read(const KernelCall& call, std::vector<std::int64_t> strides,
                                      std::int64_t offset) {
@@ -210,10 +199,6 @@ bool row_major(const KernelCall& call) {
   return call.row_major();
 }
 
-bool any_layout(const KernelCall&) {
-  return true;
-}
-
 bool small_and_row_major(const KernelCall& call) {
   return call.row_major() && call.out_shape(0).elements() < kMostIndices;
 }
@@ -226,14 +211,13 @@ bool supports_one_hot(const KernelCall& call) {
 
 void add_cuda_shape(KernelLibrary& library) {
   library.add(Op::Reshape, {.name = "cuda.reshape", .supports = row_major, .make = make_reshape});
-  library.add(Op::AllReduce,
-              {.name = "cuda.all_reduce", .supports = any_layout, .make = make_all_reduce});
   library.add(Op::Slice, {.name = "cuda.slice", .supports = row_major, .make = make_slice});
   library.add(Op::BroadcastTo,
               {.name = "cuda.broadcast_to", .supports = row_major, .make = make_broadcast_to});
   library.add(Op::Pad, {.name = "cuda.pad", .supports = small_and_row_major, .make = make_pad});
   library.add(Op::OneHot,
               {.name = "cuda.one_hot", .supports = supports_one_hot, .make = make_one_hot});
+  add_cuda_collective(library);
   add_cuda_transpose(library);
   add_cuda_concat_split(library);
   add_cuda_gather(library);

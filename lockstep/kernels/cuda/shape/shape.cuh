@@ -5,6 +5,7 @@
 
 namespace lockstep {
 
+void add_cuda_collective(KernelLibrary& library);    // collective.cu: those of a rank alone
 void add_cuda_transpose(KernelLibrary& library);     // transpose.cu: Transpose, Reorder
 void add_cuda_concat_split(KernelLibrary& library);  // concat_split.cu: Concat, Split
 void add_cuda_gather(KernelLibrary& library);        // gather.cu

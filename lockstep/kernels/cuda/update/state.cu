@@ -9,7 +9,7 @@ std::unique_ptr<Kernel> make_assign(const KernelCall& call) {
   const std::size_t bytes = call.graph.bytes(call.node.inputs[0]);
   return make_cuda_kernel([bytes](const Binding& binding, cudaStream_t stream) {
     std::byte* variable = const_cast<std::byte*>(binding.inputs[0]);
-    copy_bytes(variable, binding.inputs[1], bytes, stream);
+    if (variable != binding.inputs[1]) copy_bytes(variable, binding.inputs[1], bytes, stream);
   });
 }
 

@@ -53,7 +53,8 @@ __device__ RuleScalars scalars_of(const UpdateStep& u, const Segment<T>& s) {
   double parameter = 0;
   double other = 0;
   if (kPhase != Phase::Clipping && o.clip_norm > 0) clipped = norm(0);
-  if (kPhase == Phase::Update && o.adapts()) {
+  const bool takes_norms = o.adapts() && !o.trusted;
+  if (kPhase == Phase::Update && takes_norms) {
     parameter = norm(1);
     other = norm(2);
   }
@@ -61,7 +62,7 @@ __device__ RuleScalars scalars_of(const UpdateStep& u, const Segment<T>& s) {
     RuleScalars scalars = rule_scalars(o, u.inputs);
     if (clipped > o.clip_norm) scalars.scale *= static_cast<float>(o.clip_norm / clipped);
     if (kPhase == Phase::Update && o.adapts()) {
-      scalars.step = scalars.rate * trust_of(o, parameter, other);
+      scalars.step = takes_norms ? scalars.rate * trust_of(o, parameter, other) : scalars.rate;
     }
     if (threadIdx.x == 0) shared = scalars;
   }
@@ -114,6 +115,7 @@ __device__ __forceinline__ void store_parameters(const Segment<T>& s, std::int64
 __host__ __device__ constexpr int slots_of(CudaRule rule) {
   switch (rule) {
     case CudaRule::Sgd:
+    case CudaRule::Accumulate:
       return 0;
     case CudaRule::Adam:
     case CudaRule::Lamb:
@@ -165,8 +167,8 @@ __device__ __forceinline__ void add_square(double& sum, float value) {
 }
 
 // Sums of squares of each piece. For lamb this also updates the moments, because its direction
-// depends on the new ones.
-template <class T, Phase kPhase>
+// depends on the new ones; for UpdateNorms it keeps them to itself.
+template <class T, Phase kPhase, bool kStores = true>
 __global__ void __launch_bounds__(kSegmentThreads)
     sum_segments(const __grid_constant__ SegmentTable<T> table, const UpdateStep u) {
   if (u.inputs.skips()) return;
@@ -191,7 +193,7 @@ __global__ void __launch_bounds__(kSegmentThreads)
       for (int i = 0; i < kWidth; ++i) {
         if (lamb) update_moments(elements[i], scalars);
       }
-      if (lamb) store_slots<T, kWidth>(s, at, 2, elements);
+      if (lamb && kStores) store_slots<T, kWidth>(s, at, 2, elements);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         add_square(parameters, elements[i].p);
@@ -229,6 +231,8 @@ TableKernel<T> update_kernel(CudaRule rule) {
       return update_segments<T, CudaRule::Adagrad>;
     case CudaRule::Lars:
       return update_segments<T, CudaRule::Lars>;
+    case CudaRule::Accumulate:
+      return update_segments<T, CudaRule::Accumulate>;
     default:
       return update_segments<T, CudaRule::Lamb>;
   }
@@ -249,44 +253,28 @@ int norm_pieces_of(const std::vector<std::int64_t>& counts) {
   return static_cast<int>(pieces);
 }
 
+// What Update and UpdateNorms have in common: their inputs and launches.
 template <class T>
-class UpdateKernel final : public Kernel {
- public:
-  explicit UpdateKernel(const KernelCall& call)
+class SegmentsKernel : public Kernel {
+ protected:
+  explicit SegmentsKernel(const KernelCall& call)
       : options_(call.attrs()),
-        slots_(static_cast<std::size_t>(call.attrs().integer("slots"))),
-        counts_(parameter_counts(call)) {
+        counts_(parameter_counts(call)),
+        slots_(static_cast<std::size_t>(call.attrs().integer("slots"))) {
     // update_rmsprop expects the mean in slot 2, with or without momentum.
     const bool lone_mean = options_.rule == CudaRule::RmsProp && options_.momentum <= 0;
     second_slot_ = lone_mean ? 2 : 1;
   }
 
-  void bind(const Binding& binding) override {
+  void bind_inputs(const Binding& binding) {
     inputs_ = {binding.in<float>(0), binding.in<float>(1), binding.in<std::int64_t>(2),
                binding.fault};
     sums_ = reinterpret_cast<double*>(binding.workspace);
-    std::vector<Segment<T>> segments;
-    for (std::size_t i = 0; i < counts_.size(); ++i) {
-      const Segment<T> next = segment_at(binding, i);
-      if (next.count == 0) continue;
-      if (!segments.empty() && !options_.by_parameter() && segments.back().adjoins(next)) {
-        segments.back().count += next.count;
-      } else {
-        segments.push_back(next);
-      }
-    }
-    tables_ = make_tables(std::move(segments), options_.by_parameter());
   }
 
-  void run(Stream& stream) override {
-    const UpdateStep step{options_, inputs_, sums_, norm_pieces_of(counts_)};
-    if (options_.clip_norm > 0) launch(sum_segments<T, Phase::Clipping>, step, stream);
-    if (options_.adapts()) launch(sum_segments<T, Phase::Norms>, step, stream);
-    launch(update_kernel<T>(options_.rule), step, stream);
-  }
+  UpdateStep step() const { return {options_, inputs_, sums_, norm_pieces_of(counts_)}; }
 
- private:
-  // Parameters and slots are inputs that the node updates in place.
+  // Parameters and slots are inputs that an Update changes in place.
   Segment<T> segment_at(const Binding& binding, std::size_t i) const {
     const auto writable = [&](std::size_t list) {
       return const_cast<T*>(binding.in<T>(kScalars + list * counts_.size() + i));
@@ -301,21 +289,142 @@ class UpdateKernel final : public Kernel {
     return segment;
   }
 
-  void launch(TableKernel<T> kernel, const UpdateStep& step, Stream& stream) const {
+  void launch(TableKernel<T> kernel, Stream& stream) const {
     for (const SegmentTable<T>& table : tables_) {
       kernel<<<static_cast<unsigned>(table.pieces), kSegmentThreads, 0, cuda_stream(stream)>>>(
-          table, step);
+          table, step());
     }
     check_launch("update");
   }
 
   RuleOptions options_;
-  std::size_t slots_;
   std::vector<std::int64_t> counts_;
-  std::size_t second_slot_ = 1;
   StepInputs inputs_ = {};
   double* sums_ = nullptr;
   std::vector<SegmentTable<T>> tables_;
+
+ private:
+  std::size_t slots_;
+  std::size_t second_slot_ = 1;
+};
+
+template <class T>
+class UpdateKernel final : public SegmentsKernel<T> {
+  using Base = SegmentsKernel<T>;
+  using Base::counts_;
+  using Base::options_;
+  using Base::tables_;
+
+ public:
+  explicit UpdateKernel(const KernelCall& call) : Base(call) {}
+
+  void bind(const Binding& binding) override {
+    Base::bind_inputs(binding);
+    std::vector<Segment<T>> segments;
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      const Segment<T> next = Base::segment_at(binding, i);
+      if (next.count == 0) continue;
+      if (!segments.empty() && !options_.by_parameter() && segments.back().adjoins(next)) {
+        segments.back().count += next.count;
+      } else {
+        segments.push_back(next);
+      }
+    }
+    tables_ = make_tables(std::move(segments), options_.by_parameter());
+  }
+
+  void run(Stream& stream) override {
+    if (options_.clip_norm > 0) Base::launch(sum_segments<T, Phase::Clipping>, stream);
+    const bool norms = options_.adapts() && !options_.trusted;
+    if (norms || options_.rule == CudaRule::Lamb) {
+      Base::launch(sum_segments<T, Phase::Norms>, stream);
+    }
+    Base::launch(update_kernel<T>(options_.rule), stream);
+  }
+};
+
+// Where norms go, and which pieces they are the norms of: as many as fit into the parameters of any
+// kernel.
+struct NormTargets {
+  static constexpr int kMost = 64;
+  float* results[kMost];
+  int first_piece[kMost];
+  int pieces[kMost];
+  int count = 0;
+};
+
+// One block for each norm.
+__global__ void __launch_bounds__(kSegmentThreads)
+    finish_norms(const __grid_constant__ NormTargets targets, const double* sums,
+                 const StepInputs inputs) {
+  const int i = static_cast<int>(blockIdx.x);
+  const double norm =
+      inputs.skips() ? 0.0 : norm_of(sums, targets.first_piece[i], targets.pieces[i]);
+  if (threadIdx.x == 0) *targets.results[i] = static_cast<float>(norm);
+}
+
+template <class T>
+class UpdateNormsKernel final : public SegmentsKernel<T> {
+  using Base = SegmentsKernel<T>;
+  using Base::counts_;
+
+ public:
+  explicit UpdateNormsKernel(const KernelCall& call)
+      : Base(call), of_(update_norm_of(call.attrs())) {
+    Base::options_.clip_norm = 0;  // what it clips by is what is asked for here
+  }
+
+  void bind(const Binding& binding) override {
+    Base::bind_inputs(binding);
+    std::vector<Segment<T>> segments;
+    targets_[0].clear();
+    targets_[1].clear();
+    int piece = 0;
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      const int pieces = static_cast<int>(norm_pieces(counts_[i]));
+      add(targets_[0], binding.out<float>(i), piece, pieces);
+      if (of_ == UpdateNorm::Trust) {
+        add(targets_[1], binding.out<float>(counts_.size() + i), piece, pieces);
+      }
+      piece += pieces;
+      if (counts_[i] > 0) segments.push_back(Base::segment_at(binding, i));
+    }
+    Base::tables_ = make_tables(std::move(segments), true);
+  }
+
+  void run(Stream& stream) override {
+    const std::int64_t row = norm_pieces_of(counts_);
+    if (of_ == UpdateNorm::Gradients) {
+      Base::launch(sum_segments<T, Phase::Clipping>, stream);
+      finish(targets_[0], Base::sums_, stream);
+      return;
+    }
+    Base::launch(sum_segments<T, Phase::Norms, false>, stream);
+    finish(targets_[0], Base::sums_ + row, stream);
+    finish(targets_[1], Base::sums_ + 2 * row, stream);
+  }
+
+ private:
+  static void add(std::vector<NormTargets>& all, float* result, int first_piece, int pieces) {
+    if (all.empty() || all.back().count == NormTargets::kMost) all.emplace_back();
+    NormTargets& targets = all.back();
+    targets.results[targets.count] = result;
+    targets.first_piece[targets.count] = first_piece;
+    targets.pieces[targets.count] = pieces;
+    ++targets.count;
+  }
+
+  void finish(const std::vector<NormTargets>& all, const double* sums, Stream& stream) const {
+    for (const NormTargets& targets : all) {
+      finish_norms<<<static_cast<unsigned>(targets.count), kSegmentThreads, 0,
+                     cuda_stream(stream)>>>(targets, sums, Base::inputs_);
+    }
+    check_launch("update_norms");
+  }
+
+  UpdateNorm of_;
+  std::vector<NormTargets>
+      targets_[2];  // of parameters or gradients, and of what the rule compares
 };
 
 std::unique_ptr<Kernel> make_update(const KernelCall& call) {
@@ -324,9 +433,18 @@ std::unique_ptr<Kernel> make_update(const KernelCall& call) {
   });
 }
 
-std::size_t workspace_bytes(const KernelCall& call) {
-  if (!RuleOptions(call.attrs()).by_parameter()) return 0;
+std::unique_ptr<Kernel> make_update_norms(const KernelCall& call) {
+  return cuda_dispatch_float(call.in_dtype(kScalars), [&](auto zero) -> std::unique_ptr<Kernel> {
+    return std::make_unique<UpdateNormsKernel<decltype(zero)>>(call);
+  });
+}
+
+std::size_t norms_workspace_bytes(const KernelCall& call) {
   return sizeof(double) * kSums * static_cast<std::size_t>(norm_pieces_of(parameter_counts(call)));
+}
+
+std::size_t workspace_bytes(const KernelCall& call) {
+  return RuleOptions(call.attrs()).by_parameter() ? norms_workspace_bytes(call) : 0;
 }
 
 // Any order of axes without padding: the layout pass gives a parameter, its gradient and its slots
@@ -345,6 +463,10 @@ void add_cuda_update(KernelLibrary& library) {
                            .supports = supports_update,
                            .make = make_update,
                            .workspace_bytes = workspace_bytes});
+  library.add(Op::UpdateNorms, {.name = "cuda.update_norms",
+                                .supports = supports_update,
+                                .make = make_update_norms,
+                                .workspace_bytes = norms_workspace_bytes});
   add_cuda_global_norm(library);
 }
 

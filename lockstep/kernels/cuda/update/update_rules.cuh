@@ -9,11 +9,12 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/graph/attrs.h"
+#include "lockstep/graph/ops/update.h"
 #include "lockstep/kernels/kernel.h"
 
 namespace lockstep {
 
-enum class CudaRule { Sgd, SgdMomentum, Adam, RmsProp, Adagrad, Lars, Lamb };
+enum class CudaRule { Sgd, SgdMomentum, Adam, RmsProp, Adagrad, Lars, Lamb, Accumulate };
 
 inline CudaRule cuda_rule_of(const Attrs& attrs) {
   const std::string& rule = attrs.text("rule");
@@ -22,6 +23,7 @@ inline CudaRule cuda_rule_of(const Attrs& attrs) {
   if (rule == "rmsprop") return CudaRule::RmsProp;
   if (rule == "adagrad") return CudaRule::Adagrad;
   if (rule == "lars") return CudaRule::Lars;
+  if (rule == kAccumulateRule) return CudaRule::Accumulate;
   ensure(rule == "lamb", "'{}' is not an update rule", rule);
   return CudaRule::Lamb;
 }
@@ -31,6 +33,7 @@ struct RuleOptions {
   CudaRule rule;
   double momentum, weight_decay, epsilon, beta_1, beta_2, rho, trust, clip_value, clip_norm;
   bool nesterov;
+  bool trusted;  // lars, lamb: the rate has the trust ratio
 
   explicit RuleOptions(const Attrs& attrs) : rule(cuda_rule_of(attrs)) {
     const auto real_or = [&](const char* name, double otherwise) {
@@ -46,6 +49,7 @@ struct RuleOptions {
     clip_value = real_or("clip_value", std::numeric_limits<double>::infinity());
     clip_norm = real_or("clip_norm", 0);
     nesterov = attrs.has("nesterov") && attrs.flag("nesterov");
+    trusted = attrs.has(kTrusted);
   }
 
   // Whether weight decay is part of the rule and the rate depends on a parameter's norm.
@@ -184,6 +188,8 @@ __device__ __forceinline__ void update_element(UpdateElement& e, const RuleScala
     // LARS (You, Gitman, Ginsburg, 2017).
     e.slots[0] = s.momentum * e.slots[0] + s.step * (seen(e.g, s) + s.decay * e.p);
     e.p -= e.slots[0];
+  } else if constexpr (kRule == CudaRule::Accumulate) {
+    e.p = (s.rate == 0.0F ? 0.0F : e.p) + seen(e.g, s);
   } else {
     static_assert(kRule == CudaRule::Lamb);
     e.p -= s.step * lamb_direction(e, s);

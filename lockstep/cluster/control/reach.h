@@ -1,23 +1,12 @@
-// Addresses of control servers: "host:port", "[::1]:port", and "host:first-last" to bind to any
-// port of a range.
+// Which addresses lead to a control server or an etcd, and which one this host has on the way.
 #pragma once
 
 #include <chrono>
 #include <string>
-#include <string_view>
+
+#include "lockstep/cluster/address.h"
 
 namespace lockstep {
-
-struct Endpoint {
-  std::string host;
-  int first_port = 0;
-  int last_port = 0;
-};
-
-// UsageError where the text is no address.
-Endpoint parse_endpoint(std::string_view text);
-// "host:port", with brackets around IPv6 addresses.
-std::string endpoint_text(const std::string& host, int port);
 
 struct BindAddress {
   std::string host;  // in digits
@@ -32,6 +21,6 @@ struct Reached {
 };
 // Connects and disconnects, to learn which addresses work. Throws CommError at the deadline, or at
 // once where nobody listens.
-Reached reach(const Endpoint& endpoint, std::chrono::steady_clock::time_point deadline);
+Reached reach(const Address& address, std::chrono::steady_clock::time_point deadline);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include "lockstep/cluster/control/address.h"
+#include "lockstep/cluster/control/reach.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -19,15 +18,6 @@
 
 namespace lockstep {
 namespace {
-
-int parse_port(std::string_view digits, std::string_view address) {
-  int port = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  require(
-      error == std::errc() && end == digits.data() + digits.size() && port >= 0 && port <= 65535,
-      "\"{}\": \"{}\" is no port; write host:port, such as 10.0.0.1:4711", address, digits);
-  return port;
-}
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -93,35 +83,6 @@ int connect_within(const Socket& socket, const addrinfo& to,
 
 }  // namespace
 
-Endpoint parse_endpoint(std::string_view text) {
-  const std::size_t colon = text.rfind(':');
-  require(colon != std::string_view::npos && colon > 0,
-          "\"{}\" is no address: write host:port, such as 10.0.0.1:4711 or [::1]:4711", text);
-  std::string_view host = text.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) {
-    host = host.substr(1, host.size() - 2);
-  } else {
-    require(host.find(':') == std::string_view::npos,
-            "\"{}\": write an IPv6 address in brackets, such as [::1]:4711", text);
-  }
-  require(!host.empty(), "\"{}\": the host is missing; write host:port", text);
-  const std::string_view ports = text.substr(colon + 1);
-  const std::size_t dash = ports.find('-');
-  Endpoint endpoint{.host = std::string(host)};
-  endpoint.first_port = parse_port(ports.substr(0, dash), text);
-  endpoint.last_port = dash == std::string_view::npos ? endpoint.first_port
-                                                      : parse_port(ports.substr(dash + 1), text);
-  require(endpoint.first_port <= endpoint.last_port &&
-              (endpoint.first_port > 0 || endpoint.last_port == 0),
-          "\"{}\": {}-{} is no range of ports", text, endpoint.first_port, endpoint.last_port);
-  return endpoint;
-}
-
-std::string endpoint_text(const std::string& host, int port) {
-  const bool six = host.find(':') != std::string::npos;
-  return six ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
-}
-
 BindAddress resolve_to_bind(const std::string& host) {
   std::string error;
   const Addresses addresses = addresses_of(host, 0, error);
@@ -130,22 +91,22 @@ BindAddress resolve_to_bind(const std::string& host) {
           .loopback = is_loopback(addresses->ai_addr)};
 }
 
-Reached reach(const Endpoint& endpoint, std::chrono::steady_clock::time_point deadline) {
+Reached reach(const Address& to, std::chrono::steady_clock::time_point deadline) {
   std::string error;
-  const Addresses addresses = addresses_of(endpoint.host, endpoint.first_port, error);
+  const Addresses addresses = addresses_of(to.host, to.port, error);
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
     const Socket socket(each->ai_family);
     const int code = socket.get() < 0 ? errno : connect_within(socket, *each, deadline);
     const std::string digits = digits_of(each->ai_addr, each->ai_addrlen);
     if (code != 0) {
-      error = fmt::format("{}: {}", endpoint_text(digits, endpoint.first_port),
-                          std::generic_category().message(code));
+      error =
+          fmt::format("{}: {}", with_port(digits, to.port), std::generic_category().message(code));
       continue;
     }
     sockaddr_storage own{};
     socklen_t size = sizeof own;
     getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &size);
-    return {.target = endpoint_text(digits, endpoint.first_port),
+    return {.target = with_port(digits, to.port),
             .local = digits_of(reinterpret_cast<sockaddr*>(&own), size)};
   }
   throw CommError(error);

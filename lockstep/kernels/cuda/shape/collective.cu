@@ -1,0 +1,88 @@
+// Collectives on a rank that is alone: copies. Where there are several ranks, the executor runs its
+// communicator's collectives in place of these kernels, in the workspace that they ask for; slices
+// of replicated values are cut here in any case.
+#include "lockstep/base/error.h"
+#include "lockstep/graph/op_def.h"
+#include "lockstep/graph/ops/collective.h"
+#include "lockstep/kernels/cuda/cuda.h"
+#include "lockstep/kernels/cuda/primitives/bitcast.cuh"
+#include "lockstep/kernels/cuda/shape/shape.cuh"
+
+namespace lockstep {
+namespace {
+
+// The values as they are.
+std::unique_ptr<Kernel> make_same(const KernelCall& call) {
+  std::vector<std::size_t> bytes;
+  for (ValueId id : call.node.outputs) bytes.push_back(call.graph.bytes(id));
+  return make_cuda_kernel([bytes](const Binding& binding, cudaStream_t stream) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] == 0 || binding.inputs[i] == binding.outputs[i]) continue;
+      copy_bytes(binding.outputs[i], binding.inputs[i], bytes[i], stream);
+    }
+  });
+}
+
+std::unique_ptr<Kernel> make_alone(const KernelCall& call) {
+  const RankInGroup here = rank_in_group(call.node.attrs);
+  ensure(here.size == 1, "[{}] {}: rank {} of {} has no communicator", op_def(call.node.op).name,
+         call.node.name, here.rank, here.size);
+  return make_same(call);
+}
+
+std::unique_ptr<Kernel> make_own_slice(const KernelCall& call) {
+  std::vector<ValueType> types;
+  for (ValueId id : call.node.inputs) types.push_back(call.graph.type(id));
+  const std::vector<Slice> slices = slices_of(types, rank_in_group(call.node.attrs));
+  const std::size_t size = size_of(types[0].dtype);
+  return make_cuda_kernel([slices, size](const Binding& binding, cudaStream_t stream) {
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      if (slices[i].size() == 0) continue;
+      const std::byte* from = binding.inputs[i] + slices[i].begin * size;
+      if (from == binding.outputs[i]) continue;
+      copy_bytes(binding.outputs[i], from, slices[i].size() * size, stream);
+    }
+  });
+}
+
+std::size_t bytes_of(const Graph& graph, const std::vector<ValueId>& ids) {
+  std::size_t bytes = 0;
+  for (ValueId id : ids) bytes += graph.bytes(id);
+  return bytes;
+}
+
+std::size_t bytes_read(const KernelCall& call) {
+  return bytes_of(call.graph, call.node.inputs);
+}
+
+std::size_t bytes_written(const KernelCall& call) {
+  return bytes_of(call.graph, call.node.outputs);
+}
+
+bool any_layout(const KernelCall&) {
+  return true;
+}
+
+bool row_major(const KernelCall& call) {
+  return call.row_major();
+}
+
+}  // namespace
+
+void add_cuda_collective(KernelLibrary& library) {
+  library.add(Op::AllReduce,
+              {.name = "cuda.all_reduce", .supports = any_layout, .make = make_same});
+  library.add(Op::Broadcast, {.name = "cuda.broadcast", .supports = any_layout, .make = make_same});
+  library.add(Op::ReduceScatter, {.name = "cuda.reduce_scatter",
+                                  .supports = row_major,
+                                  .make = make_alone,
+                                  .workspace_bytes = bytes_read});
+  library.add(Op::AllGather, {.name = "cuda.all_gather",
+                              .supports = row_major,
+                              .make = make_alone,
+                              .workspace_bytes = bytes_written});
+  library.add(Op::OwnSlice,
+              {.name = "cuda.own_slice", .supports = row_major, .make = make_own_slice});
+}
+
+}  // namespace lockstep
